@@ -107,6 +107,26 @@ class TaskHealth:
         Raises:
           TimeoutError: some tasks, which the message names, did not answer in time.
         """
+        missing = self.find_missing(timeout_secs, check)
+        if missing:
+            names = _capitalized(", ".join(missing))
+            raise TimeoutError(
+                f"{names} did not answer within `session_creation_timeout_secs` "
+                f"({timeout_secs:g}). Check that all servers and tasks of TF_CONFIG are running, "
+                "that their addresses resolve, and that no firewall is between them."
+            )
+
+    def find_missing(
+        self, timeout_secs: float, check: Callable[[], None] = _do_nothing
+    ) -> list[str]:
+        """Waits until every task answers; returns those that did not in time, with addresses.
+
+        All are checked periodically from then on.
+
+        Args:
+          timeout_secs: how long to wait.
+          check: called repeatedly; an exception from it ends the wait.
+        """
         end = time.monotonic() + timeout_secs
         missing = []
         for name, channel in self._channels.items():
@@ -115,14 +135,8 @@ class TaskHealth:
                 missing.append(self._full_name(name) + _resolution(self._addresses[name]))
             else:
                 self._first_status[name] = status
-        if missing:
-            names = _capitalized(", ".join(missing))
-            raise TimeoutError(
-                f"{names} did not answer within `session_creation_timeout_secs` "
-                f"({timeout_secs:g}). Check that all servers and tasks of TF_CONFIG are running, "
-                "that their addresses resolve, and that no firewall is between them."
-            )
         self.heartbeat.start()
+        return missing
 
     def wait_for(self, is_done: threading.Event, check: Callable[[], None] = _do_nothing) -> None:
         """Waits for a session call that another thread makes.

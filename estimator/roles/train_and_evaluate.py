@@ -14,6 +14,7 @@ from estimator.checkpoint.errors import DamagedCheckpointsError
 from estimator.checkpoint.trainer_lock import is_locked
 from estimator.cluster.stop_policies import STOP_POLICIES
 from estimator.config.cluster import CHIEF, EVALUATOR, MASTER, PS
+from estimator.config.run_config import RunConfig
 from estimator.console import log
 from estimator.estimators.estimator import Estimator
 from estimator.roles.completion import (
@@ -97,8 +98,7 @@ def train_and_evaluate(
     if cluster.task_type == EVALUATOR:
         return run_evaluator(estimator, train_spec, specs)
     if cluster.task_type == PS:
-        is_over = is_left_alone(config, train_spec.max_steps)
-        if not is_over and (exit_status := serve_parameters(config)):
+        if exit_status := _serve(config, train_spec.max_steps):
             raise SystemExit(exit_status)
         return _without_metrics(estimator, specs, _train_result(estimator))
     check_task_trains(cluster)
@@ -114,6 +114,15 @@ def train_and_evaluate(
         listeners = train_spec.saving_listeners if config.is_chief else None
         train_result = run_training(estimator, train_spec, listeners)
     return _without_metrics(estimator, specs, train_result)
+
+
+def _serve(config: RunConfig, max_steps: int | None) -> int:
+    """Serves variables until training has ended, and returns the exit status."""
+    ending = CompletionWatch(config.model_dir)
+    if ending.is_new(end := ending.read()):
+        # A ps learns of the end when the chief's process has ended, after all of its calls.
+        return int((end or {}).get("exit_status", 0))
+    return 0 if is_left_alone(config, max_steps) else serve_parameters(config)
 
 
 @contextlib.contextmanager
@@ -229,8 +238,10 @@ class _Follower(Evaluation):
     def __init__(self, model: Estimator, spec: EvalSpec, clock: Callable[[], float]) -> None:
         evaluated = read_evaluations(os.path.join(model.eval_dir(spec.name), "*tfevents*"))
         super().__init__(model, spec, clock=clock)
-        # The initial checkpoint is not evaluated unless no other follows it.
-        self._step = max(evaluated.keys() - {self._unfinished_step}, default=0)
+        # The initial checkpoint is not evaluated unless no other follows it. A later evaluation, of
+        # the chief, say, does not make up for one that was interrupted.
+        unfinished = float("inf") if self._unfinished_step is None else self._unfinished_step
+        self._step = max((step for step in evaluated if step < unfinished), default=0)
         self._evaluated_step = self._step
         self._clock = clock
         self._damaged: dict[str, tuple[int, float]] = {}  # By path: its time, when to try again.

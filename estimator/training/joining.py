@@ -15,6 +15,7 @@ from estimator.cluster.server import say_waiting
 from estimator.cluster.stop_policies import exit_status
 from estimator.cluster.task_health import TaskHealth
 from estimator.cluster.worker_group import WorkerGroup
+from estimator.console import log
 from estimator.hooks.stock_hooks_in_loops import saver_hooks
 from estimator.training.end_record import (
     CHIEF_ANSWERS_SECS,
@@ -23,6 +24,9 @@ from estimator.training.end_record import (
     warn_of_absent_tasks,
 )
 from estimator.training.open_training import OpenTraining
+
+# How long a chief waits for the workers, whose start may take some seconds longer.
+_WORKERS_JOIN_SECS = 30.0
 
 # The fields that decide what a session call runs and when training stops.
 _EQUAL_FIELDS = (
@@ -82,8 +86,23 @@ def joined(training: OpenTraining) -> Iterator[WatchedTasks]:
             with contextlib.closing(TaskHealth(connection.replaceable, peer_secs)) as replaceable:
                 # After SIGTERM, a call that hangs must not use up the time that is left.
                 stop.when_received(needed.heartbeat.hurry)
-                replaceable.wait(timeout_secs, stop.check_waiting)
+                _wait_for_workers(replaceable, training)
                 yield WatchedTasks(needed, replaceable)
+
+
+def _wait_for_workers(workers: TaskHealth, training: OpenTraining) -> None:
+    """Waits until all workers can begin together, but not for one that may never come.
+
+    One may have ended before this chief was restarted.
+    """
+    secs = min(_WORKERS_JOIN_SECS, training.config.session_creation_timeout_secs)
+    if missing := workers.find_missing(secs, training.stop.check_waiting):
+        log.warning(
+            "Training begins without %s, which did not answer within %g s. A worker that starts "
+            "later joins in.",
+            ", ".join(missing),
+            secs,
+        )
 
 
 def _waiting_check(training: OpenTraining) -> Callable[[], None]:

@@ -96,6 +96,12 @@ def restarted(model_dir, strategy):
     run(make_model(model_dir, **changes), 4)
 
 
+def twice(model_dir):
+    """Trains in two calls."""
+    for max_steps in (4, 8):
+        run(make_model(model_dir), max_steps)
+
+
 def late(model_dir, strategy):
     """The other tasks end while this one builds its model."""
 

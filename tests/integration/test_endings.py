@@ -99,6 +99,15 @@ def test_a_task_that_comes_back_after_the_end_ends(tmp_path, strategy, roles, st
 
 
 @pytest.mark.slow
+def test_a_ps_does_not_wait_in_its_second_call_for_a_chief_that_has_ended(tmp_path):
+    with Cluster(PROGRAM, "twice", tmp_path, chief=1, ps=1) as cluster:
+        assert cluster.statuses() == [0, 0], cluster["chief", 0].err[-3000:]
+        assert cluster["chief", 0].out.splitlines()[-1] == "8 max_steps"
+        assert cluster["ps", 0].out.splitlines() == ["8 max_steps"] * 2
+        assert "do not answer" not in cluster["ps", 0].err
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["parameter_server", "multi_worker_mirrored"])
 def test_a_worker_ends_if_the_others_have_ended_while_it_built_its_model(tmp_path, strategy):
     with est.Estimator(average_model_fn, str(tmp_path)) as model:

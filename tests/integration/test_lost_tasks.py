@@ -7,7 +7,7 @@ import time
 import pytest
 
 from estimator.summary.event_reader import read_evaluations
-from tests.integration import lost_run, worker_run
+from tests.integration import ending_run, lost_run, worker_run
 from tests.integration.cluster import LIMIT_SECS, Cluster
 from tests.toy import checkpoint_steps
 
@@ -81,6 +81,18 @@ def test_the_evaluator_goes_on_with_a_chief_that_comes_back_and_does_not_wait_fo
         address = cluster.addresses["chief"][0]
         message = f"TimeoutError: The chief ({address}) has not been reachable for `session_c"
         assert message in late.err.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_a_chief_beside_a_ps_trains_without_a_worker_that_never_comes(tmp_path):
+    # It may have been restarted after the worker has ended.
+    roles, only = {"chief": 1, "worker": 1, "ps": 1}, [("chief", 0), ("ps", 0)]
+    arguments = (ending_run.__file__, "restarted", tmp_path, "parameter_server")
+    with Cluster(*arguments, only=only, **roles) as cluster:
+        assert cluster.statuses() == [0, 0], cluster["chief", 0].err[-3000:]
+        assert cluster["chief", 0].out.splitlines()[-1] == "4 max_steps"
+        absent = f"Training begins without worker 0 ({cluster.addresses['worker'][0]}), which"
+        assert absent in cluster["chief", 0].err
 
 
 @pytest.mark.slow

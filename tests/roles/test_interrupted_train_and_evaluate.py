@@ -164,6 +164,19 @@ def test_an_interrupted_evaluation_is_made_up_for(make, role):
         assert "unfinished-step" not in os.listdir(model.eval_dir(name))
 
 
+def test_an_interrupted_evaluation_is_made_up_for_after_a_later_one_of_the_chief(make):
+    model, exporter = make(keep_checkpoint_max=None), InterruptedOnce()
+    model.train(numbers(), max_steps=200)
+    train = est.TrainSpec(numbers(), max_steps=200)
+    spec = eval_spec(exporters=exporter)._replace(start_delay_secs=0)
+    with pytest.raises(KeyboardInterrupt):
+        run_evaluator(model, train, [spec])
+    model.evaluate(numbers(), steps=1)
+    run_evaluator(make(keep_checkpoint_max=None), train, [spec])
+    assert exporter.calls == [(50, False), (100, False), (150, False), (200, True)]
+    assert "unfinished-step" not in os.listdir(model.eval_dir())
+
+
 def test_a_checkpoint_whose_evaluation_had_not_begun_is_evaluated_by_the_next_process(make):
     class Uploads(v1.train.CheckpointSaverListener):
         is_killed = True
