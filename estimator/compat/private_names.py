@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import importlib.util
+import types
 from typing import Any
 
 import tensorflow as tf
@@ -33,18 +35,24 @@ _NORMALIZATION = "tensorflow.python.layers.normalization"
 def supply(undo: contextlib.ExitStack) -> None:
     """Gives the modules those of the names that they have no longer, until `undo` is closed."""
     for path, entries in _MOVED.items():
-        module = importlib.import_module(f"tensorflow.python.{path}")
-        for entry in entries.split():
+        module = _find(f"tensorflow.python.{path}")
+        for entry in entries.split() if module else ():
             name, _, today = entry.partition("=")
             if not hasattr(module, name):
                 value = functools.reduce(getattr, (today or name).split("."), tf.compat.v1)
                 undo.enter_context(supplied(module, name, value))
     # TensorFlow looks for the layers where tf-keras has them no longer.
-    layers = importlib.import_module(_NORMALIZATION)
-    names = ("BatchNormalization", "batch_normalization")
-    sources = {name: functools.partial(_of_tf_keras, name) for name in names}
-    module = TableModule(_NORMALIZATION, sources, "{} is not in tf-keras.".format)
-    undo.enter_context(supplied(layers, "normalization", module))
+    if layers := _find(_NORMALIZATION):
+        names = ("BatchNormalization", "batch_normalization")
+        sources = {name: functools.partial(_of_tf_keras, name) for name in names}
+        module = TableModule(_NORMALIZATION, sources, "{} is not in tf-keras.".format)
+        undo.enter_context(supplied(layers, "normalization", module))
+
+
+def _find(module: str) -> types.ModuleType | None:
+    """Returns a private module; None in a version of TensorFlow without it."""
+    is_there = importlib.util.find_spec(module) is not None
+    return importlib.import_module(module) if is_there else None
 
 
 def _of_tf_keras(name: str) -> Any:

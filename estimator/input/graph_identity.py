@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator.input.array_datasets import samples_of_arrays
+from estimator.input.file_identity import samples_of_files
 
 # The constants of a larger graph would take too long to compare.
 MAX_BYTES = 32 * 2**20
@@ -68,7 +69,8 @@ def input_identity(graph: tf.Graph, num_before: int) -> bytes | None:
     """Returns what is equal for an equal input of any process; None if the input is too large.
 
     What a Python function reads is not seen, but for arrays that this library keeps out of graphs,
-    of which some rows are compared.
+    of which some rows are compared. Of local files that the graph names, the sizes and some bytes
+    are.
 
     Args:
       graph: the graph that the input is in.
@@ -79,6 +81,6 @@ def input_identity(graph: tf.Graph, num_before: int) -> bytes | None:
     graph_def = graph.as_graph_def()
     del graph_def.node[:num_before]
     content = hashlib.sha256(comparable(graph_def))
-    for sample in samples_of_arrays(graph):
+    for sample in (*samples_of_arrays(graph), *samples_of_files(graph_def)):
         content.update(sample)
     return content.hexdigest().encode()

@@ -1,5 +1,6 @@
 """Two inputs are told apart by their graphs, and by some rows of arrays outside of graphs."""
 
+import os
 import subprocess
 import sys
 
@@ -55,6 +56,70 @@ def test_an_equal_input_has_an_equal_identity_and_no_other(name):
     one, other = PAIRS[name]
     assert identity_of(one) == identity_of(one)
     assert identity_of(one) != identity_of(other)
+
+
+READERS = {
+    "lines": lambda folder: tf.data.TextLineDataset(f"{folder}/a.txt"),
+    "a list": lambda folder: tf.data.TextLineDataset([f"{folder}/{name}.txt" for name in "ab"]),
+    "in a function": lambda folder: DATA.range(2).flat_map(
+        lambda _: tf.data.FixedLengthRecordDataset(f"{folder}/a.txt", 1)
+    ),
+    "names": lambda folder: DATA.from_tensor_slices([f"{folder}/a.txt"]).interleave(
+        tf.data.TextLineDataset
+    ),
+    "a pattern": lambda folder: DATA.list_files(f"{folder}/*.txt"),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_file_with_other_contents_is_another_input(tmp_path, name):
+    def identity():
+        return identity_of(lambda: READERS[name](tmp_path))
+
+    file, text = tmp_path / "a.txt", "x" * 100_000
+    found = [identity()]
+    for change in (text, text + "x", text.replace("x", "y"), f"{text[:-1]}y"):
+        file.write_text(change)
+        found.append(identity())
+    assert len(set(found)) == len(found)
+    file.unlink()  # A copy of the same data, later.
+    file.write_text(f"{text[:-1]}y")
+    os.utime(file, (1, 1))
+    (tmp_path / "other").write_text("not of this input")
+    assert identity() == found[-1]
+
+
+def test_words_are_not_looked_for_as_files(tmp_path, monkeypatch):
+    tried = []
+    monkeypatch.setattr(os.path, "isfile", lambda path: tried.append(path) is not None)
+    words = [f"word {i}?*" for i in range(1000)]
+    identity_of(lambda: DATA.from_tensor_slices(words))
+    assert len(tried) < 20
+
+
+def test_an_input_of_a_rewritten_file_begins_anew(tmp_path):
+    """As in rounds of self-play, each of which writes the data that it then trains on."""
+    file, model_dir = str(tmp_path / "data.tfrecord"), str(tmp_path / "model")
+    seen = []
+
+    def note(batch):
+        seen.extend(batch.numpy().tolist())
+        return len(seen)
+
+    def model_fn(features, labels, mode):
+        with tf.control_dependencies([tf.py_function(note, [features], tf.int64)]):
+            step = tf.compat.v1.assign_add(tf.compat.v1.train.get_global_step(), 1)
+        return est.EstimatorSpec(mode, loss=tf.constant(0.0), train_op=step)
+
+    with est.Estimator(model_fn, model_dir) as model:
+        for round_ in range(3):
+            with tf.io.TFRecordWriter(file) as writer:
+                for i in range(4):
+                    writer.write(f"{round_} {i}".encode() * (1 + round_))
+            for _ in range(2):
+                model.train(lambda: tf.data.TFRecordDataset(file).batch(2), steps=1)
+    expected = [f"{round_} {i}".encode() * (1 + round_) for round_ in range(3) for i in range(4)]
+    assert seen == expected
 
 
 def test_what_was_in_the_graph_before_does_not_count():
