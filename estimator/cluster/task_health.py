@@ -45,6 +45,8 @@ _NO_COLLECTIVES = (
 )
 _ANSWER_SECS = 5.0
 _POLL_SECS = 0.5
+# A little longer than gRPC needs to notice that nobody wants to hear of a channel's state.
+_LAST_REPORT_SECS = 0.25
 # How long a call that fails because a task is gone may take to raise its own error.
 _GRACE_SECS = 2.0
 
@@ -187,6 +189,8 @@ class TaskHealth:
                 channel.unsubscribe(callbacks[name])
             self.release()
             watcher.join()
+            # gRPC's thread that reports states would print an error if the channel were closed now.
+            time.sleep(_LAST_REPORT_SECS)
 
     def guard(self, session: tf.compat.v1.Session) -> None:
         """Closes the session when a task is lost while watched, so that none of its calls hangs."""
