@@ -1,6 +1,8 @@
 """`tf.contrib` with tf-slim: one `arg_scope` for its layers and ours, also on several replicas."""
 
 import functools
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -10,6 +12,7 @@ import tensorflow as tf
 import estimator as est
 from estimator.compat.contrib import make_contrib
 from tests.compat.in_session import run
+from tests.forked import LIMIT_SECS, ROOT
 
 V1 = tf.compat.v1
 pytestmark = pytest.mark.usefixtures("graph")
@@ -75,6 +78,16 @@ def test_names_of_tf_slim_are_found_on_the_old_paths(contrib):
         _ = contrib.layers.conv2
     with pytest.raises(AttributeError, match=r"slim.conv2 is not provided .* Did you mean 'conv2"):
         _ = contrib.slim.conv2
+
+
+def test_other_packages_do_not_import_tf_slim():
+    program = (
+        "import sys\n"
+        "from estimator.compat.contrib import make_contrib\n"
+        "assert make_contrib(has_slim=True).tpu.TPUEstimator\n"
+        "assert 'tf_slim' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=LIMIT_SECS)
 
 
 def test_a_thread_has_the_scope_of_the_first_one_and_changes_its_own(contrib):

@@ -36,13 +36,15 @@ def modules_of(package: str) -> set[str]:
 
 def completed(package: str, own: Mapping[str, Callable[[], Any]]) -> _Sources:
     """Returns how to get each name of a package: our own, or else tf-slim's."""
+    if package not in MODULES:
+        return dict(own)
     _keep_arg_scopes_of_threads_apart()
     if package == "slim":
         names = dir(importlib.import_module("tf_slim"))
         found = {name: functools.partial(_find, "tf_slim", name) for name in names}
         return {**found, "nets": _import_nets}
     theirs: _Sources = {}
-    for path in MODULES.get(package, "").split():
+    for path in MODULES[package].split():
         module = f"tf_slim.{path}"
         for name in _names(importlib.import_module(module)):
             theirs[name] = functools.partial(_find, module, name)
