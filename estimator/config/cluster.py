@@ -328,7 +328,7 @@ def _is_address(address: Any) -> bool:
     if not isinstance(address, str):
         return False
     host, _, port = address.rpartition(":")
-    return bool(host) and port.isdecimal() and int(port) < 65536
+    return bool(host) and "/" not in host and port.isdecimal() and int(port) < 65536
 
 
 def _port(address: str) -> int:

@@ -16,6 +16,7 @@ from estimator.cluster.stop_policies import STOP_POLICIES
 from estimator.config.cluster import CHIEF, EVALUATOR, MASTER, PS
 from estimator.config.run_config import RunConfig
 from estimator.console import log
+from estimator.estimators.arguments import check_writable
 from estimator.estimators.estimator import Estimator
 from estimator.roles.completion import (
     ChiefWatch,
@@ -131,6 +132,7 @@ def _recording_end(model: Estimator) -> Iterator[None]:
 
     Of two chiefs that were started, one fails, and leaves the record to the one that trains.
     """
+    check_writable(model.model_dir)
     if not is_locked(model.model_dir):
         clear_end(model.model_dir)
     try:
@@ -227,6 +229,10 @@ def run_evaluator(
         for follower in followers:
             follower.run_last(path if files.exists(path) else None)
     if exit_status := (end or {}).get("exit_status"):
+        log.error(
+            "The evaluator ends, as the chief has: exit status %d. The chief's own log says why.",
+            exit_status,
+        )
         raise SystemExit(exit_status)
     complete_call(model.model_dir)
     return TrainAndEvaluateResult(followers, _train_result(model))

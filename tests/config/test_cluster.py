@@ -158,6 +158,7 @@ def test_a_named_session_master_is_for_training_or_for_evaluation(task, masters)
         (tf_config("chief", 0, {"chief": "a:1"}), "cluster.chief .* must be a list"),
         (tf_config("chief", 0, {"chief": ["a"]}), r"cluster.chief\[0\] .*\"a\".* an address"),
         (tf_config("chief", 0, {"chief": ["a:99999"]}), "must be an address"),
+        (tf_config("chief", 0, {"chief": ["http://a:80"]}), "must be an address"),
         (
             tf_config("chief", 0, {"chief": [8080]}),
             r"cluster.chief\[0\] \(8080\) must be an address",

@@ -1,11 +1,13 @@
 """The evaluator of a cluster, in this process; time is injected."""
 
 import contextlib
+import errno
 import glob
 import json
 import os
 import pathlib
 import signal
+import tempfile
 
 import pytest
 import tensorflow as tf
@@ -380,11 +382,31 @@ def test_the_end_of_a_training_that_was_quicker_than_the_evaluator_is_not_old(mo
     assert time.now == 0
 
 
-def test_a_training_that_failed_is_evaluated_and_then_fails_the_evaluator(model_dir):
+def test_a_training_that_failed_is_evaluated_and_then_fails_the_evaluator(model_dir, caplog):
     time = Time(t5=lambda: write_end(model_dir, exit_status=143, reason="signal or error"))
     with pytest.raises(SystemExit, match="143"):
         evaluate(model_dir, time)
     assert max(read_evaluations(os.path.join(model_dir, "eval", "*tfevents*"))) == 40
+    assert "The evaluator ends, as the chief has: exit status 143." in caplog.text
+
+
+def test_a_record_in_a_directory_that_cannot_be_written_to_is_not_what_is_named(
+    model_dir, monkeypatch
+):
+    def refuse(**arguments):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    write_end(model_dir, exit_status=1, reason="signal or error")
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    cluster = {"chief": ["127.0.0.1:0"], "evaluator": ["127.0.0.1:0"]}
+    config = {"cluster": cluster, "task": {"type": "chief", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+    with (
+        est.Estimator(Model(), config=est.RunConfig(model_dir)) as model,
+        pytest.raises(ValueError, match=r"`model_dir` .* cannot be written to \(Read-only file"),
+    ):
+        est.train_and_evaluate(model, est.TrainSpec(numbers(), 50), est.EvalSpec(numbers()))
+    assert read_end(model_dir)["exit_status"] == 1
 
 
 class Exports(est.Exporter):
