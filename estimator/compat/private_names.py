@@ -56,4 +56,11 @@ def _find(module: str) -> types.ModuleType | None:
 
 
 def _of_tf_keras(name: str) -> Any:
-    return getattr(importlib.import_module("tf_keras.src.legacy_tf_layers.normalization"), name)
+    try:
+        module = importlib.import_module("tf_keras.src.legacy_tf_layers.normalization")
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "TensorFlow 1's batch normalization, which tf-slim uses, needs tf-keras: pip install "
+            "tf-keras."
+        ) from error
+    return getattr(module, name)

@@ -79,8 +79,8 @@ def named_arrays(argument: str, value: Any) -> dict[str, np.ndarray]:
 def _check_values(name: str, array: np.ndarray) -> None:
     if array.dtype == object and not all(isinstance(v, str | bytes) for v in array.flat):
         raise WrongTypeError(
-            f"`{name}` has values of different types, or other objects than strings. Convert it "
-            "with astype, and give missing values a number or a string."
+            f"`{name}` has missing values, values of different types, or other objects than "
+            "strings. Convert it with astype, and give missing values a number or a string."
         )
     try:
         tf.as_dtype(array.dtype)

@@ -68,10 +68,10 @@ def _checked(x: Any, y: Any) -> tuple[Any, Any]:
 
 
 def _as_arrays(value: Any) -> Any:
-    """Returns arrays for the pandas Series, and dicts in the order of their keys."""
+    """Returns arrays for pandas Series and indexes, and dicts in the order of their keys."""
     if isinstance(value, dict):
         return {name: _as_arrays(value[name]) for name in sorted(value)}
-    return np.asarray(value) if is_pandas(value, "Series") else value
+    return np.asarray(value) if is_pandas(value, "Series", "Index") else value
 
 
 def _check_arrays(argument: str, value: Any) -> None:

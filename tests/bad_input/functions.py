@@ -102,7 +102,7 @@ NUMPY_INPUT = {
     "numpy: objects that are no strings": (
         _arrays(np.array(["a", 1], object)),
         TypeError,
-        "`x` has values of different types, or other objects than strings. Convert it",
+        "`x` has missing values, values of different types, or other objects than strings. Convert",
     ),
     "numpy: dates": (
         _arrays(np.array([datetime.date(2020, 1, 1)], "datetime64[D]")),
@@ -190,7 +190,7 @@ PANDAS_INPUT = {
     "pandas: a column with a missing string": (
         _frames(pd.DataFrame({"a": np.array(["x", None], object)})),
         TypeError,
-        "`x['a']` has values of different types ... give missing values a number or a string",
+        "`x['a']` has missing values, values of ... give missing values a number or a string",
     ),
     "pandas: a column of dates": (
         _frames(pd.DataFrame({"a": pd.to_datetime(["2020-01-01"])})),

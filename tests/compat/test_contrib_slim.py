@@ -1,5 +1,6 @@
 """`tf.contrib` with tf-slim: one `arg_scope` for its layers and ours, also on several replicas."""
 
+import concurrent.futures
 import functools
 import subprocess
 import sys
@@ -53,6 +54,23 @@ def test_a_linear_layer_has_no_activation_whatever_the_scope_gives(contrib, pack
     np.testing.assert_array_equal(run(y)[0], [[-2.0, -2.0, -2.0]])
 
 
+@pytest.mark.parametrize("package", ["layers", "slim"])
+def test_the_end_points_of_a_network_have_the_names_of_its_scopes(contrib, package):
+    layers, slim = getattr(contrib, package), contrib.slim
+    names = ("conv2d", "max_pool2d", "dropout", "flatten", "fully_connected", "layer_norm")
+    scoped = [getattr(layers, name) for name in names]
+    with V1.variable_scope("net"), slim.arg_scope(scoped, outputs_collections="ends"):
+        x = layers.conv2d(tf.zeros([2, 8, 8, 3]), 4, 3, scope="c")
+        x = slim.repeat(x, 2, layers.max_pool2d, 2)
+        x = layers.flatten(layers.dropout(x, scope="d"), scope="f")
+        layers.layer_norm(layers.fully_connected(x, 5, scope="fc"), scope="n")
+    # slim's `repeat` names the scopes after the function.
+    pools = [f"net/Repeat/max_pool2d_{i}" for i in (1, 2)]
+    expected = ["net/c", *pools, "net/d", "net/f", "net/fc", "net/n"]
+    ends = contrib.layers.utils.convert_collection_to_dict("ends")
+    assert [*ends] == expected
+
+
 def test_names_of_tf_slim_are_found_on_the_old_paths(contrib):
     for path in (
         "slim.python.slim.data.tfexample_decoder.TFExampleDecoder",
@@ -104,6 +122,14 @@ def test_a_thread_has_the_scope_of_the_first_one_and_changes_its_own(contrib):
         assert inside == [scope]
         assert slim.current_arg_scope() == scope
     assert slim.current_arg_scope() == {}
+
+
+def test_a_thread_that_is_used_again_does_not_keep_a_scope(contrib):
+    slim = contrib.slim
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        with slim.arg_scope([slim.conv2d], stride=2) as scope:
+            assert pool.submit(slim.current_arg_scope).result() == scope
+        assert pool.submit(slim.current_arg_scope).result() == {}
 
 
 def test_replicas_that_take_turns_inside_a_scope_keep_it(contrib, tmp_path):

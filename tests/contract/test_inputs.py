@@ -137,7 +137,8 @@ def test_a_dict_is_read_when_the_input_is_built(echo):
 
 def test_series_are_arrays(tmp_path):
     frame = pd.DataFrame({"a": A, "b": A})
-    assert total(tmp_path, numpy_input_fn(dict(frame), pd.Series(Y), 5, shuffle=False)) == (120, 1)
+    x = {**frame, "c": pd.Index(A)}
+    assert total(tmp_path, numpy_input_fn(x, pd.Series(Y), 5, shuffle=False)) == (130, 1)
 
 
 WRONG_ARRAYS = {

@@ -1,6 +1,7 @@
 import functools
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from estimator.input.same_input import is_same_input
@@ -43,6 +44,14 @@ def module_function(files=None):
     return files
 
 
+def array_of(*values):
+    """An array of objects: lists are arrays in it."""
+    found = np.empty(len(values), object)
+    for i, value in enumerate(values):
+        found[i] = np.array(value) if isinstance(value, list) else value
+    return found
+
+
 SOURCE = Source()
 ARRAY = object()
 
@@ -51,7 +60,10 @@ SAME = {
     "a lambda made twice": lambda: lambda: 1,
     "a closure over equal strings": lambda: reads(["/data/" + name for name in "ab"]),
     "a closure over equal numbers": lambda: reads([], limit=int("500000")),
-    "a closure over equal arrays": lambda: reads(np.array([1.0, np.nan]), np.array(["a", None])),
+    "a closure over equal arrays": lambda: reads(
+        np.array([1.0, np.nan]), np.array(["a", b"b"], object)
+    ),
+    "a closure over a large array": lambda: reads(np.arange(2**21 + 1).reshape(3, -1)),
     "a closure over one object": lambda: reads(ARRAY),
     "a closure over an equal closure": lambda: reads(reads({"x": [1, 2]})),
     "a bound method": lambda: SOURCE.read,
@@ -70,7 +82,14 @@ OTHER = {
     "a number of another type": (reads([], 1), reads([], True)),
     "other arrays": (reads(np.zeros(2)), reads(np.zeros(3))),
     "arrays of another type": (reads(np.zeros(2)), reads(np.zeros(2, np.float32))),
-    "other objects in an array": (reads(np.array(["a", None])), reads(np.array(["b", None]))),
+    "other strings in an array": (reads(np.array(["a"], object)), reads(np.array(["b"], object))),
+    "strings and bytes": (reads(np.array(["a"], object)), reads(np.array([b"a"], object))),
+    "arrays of arrays": (reads(array_of([1, 2], [3])), reads(array_of([1, 2], [3]))),
+    "arrays of missing values": (reads(array_of(pd.NA)), reads(array_of(pd.NA))),
+    "masks": (reads(np.ma.array([1, 2], mask=[0, 1])), reads(np.ma.array([1, 2], mask=[1, 0]))),
+    "the last number of a large array": tuple(
+        reads(np.append(np.zeros(2**21), last)) for last in (1, 2)
+    ),
     "another object": (reads(object()), reads(object())),
     "another keyword": (functools.partial(reads, files=1), functools.partial(reads, limit=1)),
     "a method of another object": (Source().read, Source().read),

@@ -28,10 +28,22 @@ def make_variables(dtype: Any, collections: Any, trainable: bool) -> Callable[..
     return make
 
 
-def activate_and_collect(outputs: tf.Tensor, activation_fn: Any, collections: Any) -> tf.Tensor:
-    """Applies the activation, and adds the result to the collections."""
+def activate_and_collect(
+    outputs: tf.Tensor, activation_fn: Any, collections: Any, scope: Any
+) -> tf.Tensor:
+    """Applies the activation, and adds the result to the collections, as an end point.
+
+    Args:
+      outputs: what the layer has computed.
+      activation_fn: a function of it; None for none.
+      collections: a collection, or several; None for none.
+      scope: the variable scope, or the name scope, of the layer, whose name is the end point's.
+    """
     if activation_fn is not None:
         outputs = activation_fn(outputs)
     if collections:
+        # Where slim's `convert_collection_to_dict` looks for the name.
+        name = getattr(scope, "name", scope).rstrip("/")
+        outputs.aliases = [*getattr(outputs, "aliases", ()), name]
         _V1.add_to_collections(collections, outputs)
     return outputs

@@ -35,7 +35,7 @@ def fully_connected(
 ) -> tf.Tensor:
     """Multiplies the last axis by `weights`, then normalizes or adds `biases`, then activates."""
     inputs = tf.convert_to_tensor(inputs)
-    with _V1.variable_scope(scope, "fully_connected", [inputs], reuse=reuse):
+    with _V1.variable_scope(scope, "fully_connected", [inputs], reuse=reuse) as own_scope:
         make = make_variables(inputs.dtype, variables_collections, trainable)
         shape = [inputs.shape.as_list()[-1], num_outputs]
         init = weights_initializer or xavier_initializer()
@@ -45,7 +45,7 @@ def fully_connected(
             outputs = normalizer_fn(outputs, **(normalizer_params or {}))
         elif biases_initializer is not None:
             outputs += make("biases", [num_outputs], biases_initializer, biases_regularizer)
-        return activate_and_collect(outputs, activation_fn, outputs_collections)
+        return activate_and_collect(outputs, activation_fn, outputs_collections, own_scope)
 
 
 def convolution2d(
@@ -73,7 +73,7 @@ def convolution2d(
     inputs = tf.convert_to_tensor(inputs)
     data_format = data_format or "NHWC"
     channels = inputs.shape.as_list()[-1 if data_format == "NHWC" else 1]
-    with _V1.variable_scope(scope, "Conv", [inputs], reuse=reuse):
+    with _V1.variable_scope(scope, "Conv", [inputs], reuse=reuse) as own_scope:
         make = make_variables(inputs.dtype, variables_collections, trainable)
         init = weights_initializer or xavier_initializer()
         size = kernel_size if isinstance(kernel_size, list | tuple) else [kernel_size, kernel_size]
@@ -92,17 +92,17 @@ def convolution2d(
         elif biases_initializer is not None:
             biases = make("biases", [num_outputs], biases_initializer, biases_regularizer)
             outputs = tf.nn.bias_add(outputs, biases, data_format)
-        return activate_and_collect(outputs, activation_fn, outputs_collections)
+        return activate_and_collect(outputs, activation_fn, outputs_collections, own_scope)
 
 
 def flatten(inputs: tf.Tensor, outputs_collections: Any = None, scope: Any = None) -> tf.Tensor:
     """Flattens all axes but the first."""
     inputs = tf.convert_to_tensor(inputs)
-    with _V1.name_scope(scope, "Flatten", [inputs]):
+    with _V1.name_scope(scope, "Flatten", [inputs]) as own_scope:
         sizes = inputs.shape.as_list()[1:]
         shape = [tf.shape(inputs)[0], -1] if None in sizes else [-1, math.prod(sizes)]
         outputs = tf.reshape(inputs, shape)
-        return activate_and_collect(outputs, None, outputs_collections)
+        return activate_and_collect(outputs, None, outputs_collections, own_scope)
 
 
 def dropout(
@@ -115,12 +115,12 @@ def dropout(
     seed: int | None = None,
 ) -> tf.Tensor:
     """Drops values in training, and scales the others up."""
-    with _V1.name_scope(scope, "Dropout", [inputs]):
+    with _V1.name_scope(scope, "Dropout", [inputs]) as own_scope:
         rate = 1 - keep_prob
         if tf.is_tensor(is_training):
             rate, is_training = tf.where(is_training, rate, tf.zeros_like(rate)), True
         outputs = tf.nn.dropout(inputs, rate, noise_shape, seed) if is_training else inputs
-        return activate_and_collect(tf.identity(outputs), None, outputs_collections)
+        return activate_and_collect(tf.identity(outputs), None, outputs_collections, own_scope)
 
 
 def _pool2d(
@@ -135,9 +135,9 @@ def _pool2d(
     scope: Any = None,
 ) -> tf.Tensor:
     """Takes the maximum, or the mean, of each window."""
-    with _V1.name_scope(scope, name, [inputs]):
+    with _V1.name_scope(scope, name, [inputs]) as own_scope:
         pooled = pool(inputs, kernel_size, stride, padding.upper(), data_format)
-        return activate_and_collect(pooled, None, outputs_collections)
+        return activate_and_collect(pooled, None, outputs_collections, own_scope)
 
 
 max_pool2d = functools.partial(_pool2d, tf.nn.max_pool2d, "MaxPool2D")
@@ -175,9 +175,9 @@ def one_hot_encoding(
     scope: Any = None,
 ) -> tf.Tensor:
     """Encodes class numbers as one-hot rows."""
-    with _V1.name_scope(scope, "OneHotEncoding", [labels]):
+    with _V1.name_scope(scope, "OneHotEncoding", [labels]) as own_scope:
         outputs = tf.one_hot(tf.cast(labels, tf.int64), num_classes, on_value, off_value)
-        return activate_and_collect(outputs, None, outputs_collections)
+        return activate_and_collect(outputs, None, outputs_collections, own_scope)
 
 
 def stack(inputs: Any, layer: _Function, stack_args: Sequence, **kwargs: Any) -> Any:

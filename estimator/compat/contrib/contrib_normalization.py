@@ -37,7 +37,7 @@ def layer_norm(
     inputs = tf.convert_to_tensor(inputs)
     rank = inputs.shape.rank
     shape = inputs.shape.as_list()[begin_params_axis % rank :]
-    with _V1.variable_scope(scope, "LayerNorm", [inputs], reuse=reuse):
+    with _V1.variable_scope(scope, "LayerNorm", [inputs], reuse=reuse) as own_scope:
         make = make_variables(inputs.dtype, variables_collections, trainable)
         beta = make("beta", shape, _ZEROS) if center else None
         gamma = make("gamma", shape, _ONES) if scale else None
@@ -46,7 +46,7 @@ def layer_norm(
         epsilon = 1e-3 if inputs.dtype == tf.float16 else 1e-12
         normal = tf.nn.batch_normalization(inputs, mean, variance, beta, gamma, epsilon)
         normal = tf.ensure_shape(normal, inputs.shape)
-        return activate_and_collect(normal, activation_fn, outputs_collections)
+        return activate_and_collect(normal, activation_fn, outputs_collections, own_scope)
 
 
 def batch_norm(
@@ -87,12 +87,13 @@ def batch_norm(
     if batch_weights is not None or zero_debias_moving_mean or tf.is_tensor(is_training):
         raise NotImplementedError(
             "tf.contrib.layers.batch_norm takes no `batch_weights`, no `zero_debias_moving_mean` "
-            "and no tensor as `is_training` here. Use tf.layers.batch_normalization."
+            "and no tensor as `is_training` here. Use tf.layers.batch_normalization, or, with "
+            "tf-slim, tf.contrib.slim.batch_norm."
         )
     inputs = tf.convert_to_tensor(inputs)
     rank = inputs.shape.rank
     axis = rank - 1 if data_format == "NHWC" else 1
-    with _V1.variable_scope(scope, "BatchNorm", [inputs], reuse=reuse):
+    with _V1.variable_scope(scope, "BatchNorm", [inputs], reuse=reuse) as own_scope:
         wide = inputs if inputs.dtype.size > 2 else tf.cast(inputs, tf.float32)
         size = [wide.shape.as_list()[axis]]
         init = {**_INITIALIZERS, **(param_initializers or {})}
@@ -120,7 +121,7 @@ def batch_norm(
         shape = [-1 if i == axis else 1 for i in range(rank)]
         parts = [None if v is None else tf.reshape(v, shape) for v in (mean, variance, beta, gamma)]
         normal = tf.cast(tf.nn.batch_normalization(wide, *parts, epsilon), inputs.dtype)
-        return activate_and_collect(normal, activation_fn, outputs_collections)
+        return activate_and_collect(normal, activation_fn, outputs_collections, own_scope)
 
 
 def _bessels_correction(inputs: tf.Tensor, axis: int) -> tf.Tensor:

@@ -60,15 +60,16 @@ def completed(package: str, own: Mapping[str, Callable[[], Any]]) -> _Sources:
 def _keep_arg_scopes_of_threads_apart() -> None:
     """Gives each thread a stack of scopes: `MirroredStrategy` builds replicas in turns, in threads.
 
-    That of a new thread begins with the scope that is current in the first one.
+    Outside of its own scopes, a thread has the one that is current in the main thread.
     """
     arg_scope = importlib.import_module("tf_slim.ops.arg_scope")
-    own = threading.local()
-    first = own.stack = vars(arg_scope)["_ARGSTACK"]
+    of_main, own = vars(arg_scope)["_ARGSTACK"], threading.local()
 
     def get_arg_stack() -> list[Any]:
-        if not hasattr(own, "stack"):
-            own.stack = first[-1:]
+        if threading.current_thread() is threading.main_thread():
+            return of_main
+        if len(getattr(own, "stack", ())) < 2:
+            own.stack = of_main[-1:]
         return own.stack
 
     vars(arg_scope)["_get_arg_stack"] = get_arg_stack
@@ -109,4 +110,6 @@ def _scoped(get_own: Callable[[], Any], get_theirs: Callable[[], Any]) -> Any:
     is_partial = isinstance(own, functools.partial)
     layer: Any = functools.partial(call, *own.args, **own.keywords) if is_partial else call
     vars(layer)["_key_op"] = key
+    if hasattr(theirs, "__name__"):  # After which `repeat` and `stack` call their scopes.
+        vars(layer)["__name__"] = theirs.__name__
     return layer

@@ -210,7 +210,7 @@ GONE = {
     "seq2seq": "Use a `model_fn` with tf.keras.layers, or Keras's attention layers.",
     "session_bundle": "Use tf.compat.v1.saved_model.",
     "signal": "Use tf.signal.",
-    "slim": "Install tf-slim: pip install tf-slim.",
+    "slim": "Install tf-slim and tf-keras: pip install tf-slim tf-keras.",
     "sparsemax": "Use a few ops of your own: a sort and a cumulative sum.",
     "staging": "Use tf.data.Dataset.prefetch.",
     "stat_summarizer": "Use the profiler: RunConfig(profile_steps=...).",
