@@ -26,9 +26,8 @@ def numpy_input_fn(
     """Returns an `input_fn` of arrays in memory, which are neither put in a graph nor copied whole.
 
     Args:
-      x: the features: an array, or a dict of arrays, with rows along the first dimension. A pandas
-        Series is an array. `features` has the keys of the dict in their order, as they are when
-        the input is built.
+      x: the features: an array or a pandas Series, or a dict of these, with rows along the first
+        dimension. A dict is read each time the input is built, and its keys are sorted.
       y: the labels, in the same form and with as many rows; None if there are none.
       batch_size: rows per batch; the last batch of all epochs may have fewer.
       num_epochs: the number of passes over the rows; None to repeat forever.

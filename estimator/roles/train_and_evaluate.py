@@ -14,7 +14,6 @@ from estimator.checkpoint.errors import DamagedCheckpointsError
 from estimator.checkpoint.trainer_lock import is_locked
 from estimator.cluster.stop_policies import STOP_POLICIES
 from estimator.config.cluster import CHIEF, EVALUATOR, MASTER, PS
-from estimator.config.run_config import RunConfig
 from estimator.console import log
 from estimator.estimators.arguments import check_writable
 from estimator.estimators.estimator import Estimator
@@ -99,7 +98,11 @@ def train_and_evaluate(
     if cluster.task_type == EVALUATOR:
         return run_evaluator(estimator, train_spec, specs)
     if cluster.task_type == PS:
-        if exit_status := _serve(config, train_spec.max_steps):
+        ending = CompletionWatch(config.model_dir)
+        # In a second call it is known that the chief's process has ended, after all of its calls.
+        has_ended = ending.is_new(ending.read())
+        is_over = not has_ended and is_left_alone(config, train_spec.max_steps)
+        if not is_over and (exit_status := serve_parameters(config)):
             raise SystemExit(exit_status)
         return _without_metrics(estimator, specs, _train_result(estimator))
     check_task_trains(cluster)
@@ -115,15 +118,6 @@ def train_and_evaluate(
         listeners = train_spec.saving_listeners if config.is_chief else None
         train_result = run_training(estimator, train_spec, listeners)
     return _without_metrics(estimator, specs, train_result)
-
-
-def _serve(config: RunConfig, max_steps: int | None) -> int:
-    """Serves variables until training has ended, and returns the exit status."""
-    ending = CompletionWatch(config.model_dir)
-    if ending.is_new(end := ending.read()):
-        # A ps learns of the end when the chief's process has ended, after all of its calls.
-        return int((end or {}).get("exit_status", 0))
-    return 0 if is_left_alone(config, max_steps) else serve_parameters(config)
 
 
 @contextlib.contextmanager

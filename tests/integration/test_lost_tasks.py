@@ -86,9 +86,12 @@ def test_the_evaluator_goes_on_with_a_chief_that_comes_back_and_does_not_wait_fo
 @pytest.mark.slow
 def test_a_chief_beside_a_ps_trains_without_a_worker_that_never_comes(tmp_path):
     # It may have been restarted after the worker has ended.
-    roles, only = {"chief": 1, "worker": 1, "ps": 1}, [("chief", 0), ("ps", 0)]
+    roles = {"chief": 1, "worker": 1, "ps": 1}
     arguments = (ending_run.__file__, "restarted", tmp_path, "parameter_server")
-    with Cluster(*arguments, only=only, **roles) as cluster:
+    with Cluster(*arguments, only=[("ps", 0)], **roles) as cluster:
+        # The chief waits for it no longer than for the worker, three seconds.
+        cluster["ps", 0].wait_for("waits for the chief", where="err")
+        cluster.start("chief", 0)
         assert cluster.statuses() == [0, 0], cluster["chief", 0].err[-3000:]
         assert cluster["chief", 0].out.splitlines()[-1] == "4 max_steps"
         absent = f"Training begins without worker 0 ({cluster.addresses['worker'][0]}), which"
