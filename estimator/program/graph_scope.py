@@ -28,6 +28,8 @@ def building(
     """
     runtime.start_eager_context()
     graph = ProgramGraph()
+    if runtime.num_replicas > 1:
+        _tf.keep_collections_apart(graph)
     _tf.take_names(graph, names or {})
     with (
         BUILD_LOCK,
@@ -45,6 +47,7 @@ def building(
         _tf.keras_optimizers_in_graphs(),
         _tf.keras_variables_in_v1(),
         _tf.tf_keras_updates_of_trained(),
+        _tf.layer_regularizers_by_replica(),
         tf.variable_creator_scope(create_resource),
     ):
         tf.compat.v1.set_random_seed(runtime.config.tf_random_seed)

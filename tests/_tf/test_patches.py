@@ -100,6 +100,7 @@ PATCHES = {
     "keras_sums_over_replicas": lambda: _tf.keras_sums_over_replicas(2),
     "keras_variables_in_v1": _tf.keras_variables_in_v1,
     "keras_seeds_replaced": lambda: _tf.keras_seeds_replaced(unused),
+    "layer_regularizers_by_replica": _tf.layer_regularizers_by_replica,
     "listening": lambda: _tf.listening(HOOK, [tf.compat.v1.train.CheckpointSaverListener()], []),
     "mean_gradients": lambda: _tf.mean_gradients(mirrored()),
     "meta_graphs_refused": lambda: _tf.meta_graphs_refused(GRAPH, ValueError()),

@@ -322,6 +322,13 @@ INTERNALS = {
         "tf_keras.src.optimizers.legacy.optimizer_v2:OptimizerV2#_hypers_created",
         "tf_keras.src.optimizers.legacy.optimizer_v2:OptimizerV2#_iterations",
     ),
+    # replica_losses.py
+    "keep_collections_apart": ("tensorflow:Graph#_collections",),
+    "layer_regularizers_by_replica": (
+        "tensorflow.python.keras.legacy_tf_layers.base:Layer.add_loss",
+        "tf_keras.src.legacy_tf_layers.base:Layer.add_loss",
+        "tensorflow.python.ops.variable_scope:_LazyEvalTensor",
+    ),
     # random.py
     "swap_seed_counter": (
         "tensorflow.python.framework.random_seed:_graph_to_seed_dict",

@@ -123,6 +123,34 @@ def tf_keras_counts_names_anew():
             assert tf_keras.layers.Dense(1).name == before == "dense"
 
 
+@checks("keep_collections_apart")
+def a_replica_finds_its_own_losses():
+    found = []
+
+    def build():
+        _tf.keep_collections_apart(V1.get_default_graph())
+        V1.losses.add_loss(tf.zeros([]))
+        found.append(len(V1.losses.get_losses()))
+
+    graph = on_replicas(build)
+    assert found == [1, 1]
+    assert len(graph.get_collection(V1.GraphKeys.LOSSES)) == 2
+
+
+@checks("layer_regularizers_by_replica")
+def a_regularizer_of_a_layer_reads_the_replicas_own_variable():
+    computed = []
+
+    def build():
+        core.dense(tf.ones([1, 1]), 1, kernel_regularizer=tf.reduce_sum, name="layer")
+        computed.append(V1.losses.get_regularization_loss())
+
+    with _tf.layer_regularizers_by_replica():
+        on_replicas(build)
+    assert computed[0].name.startswith("total") and computed[1].name.startswith("replica_1/")
+    assert computed[0].op.inputs[0] is not computed[1].op.inputs[0]
+
+
 @checks("tf_keras_updates_of_trained")
 def a_frozen_layer_has_no_updates():
     with _tf.tf_keras_classes_kept(), tf.Graph().as_default():

@@ -1,0 +1,130 @@
+"""Losses that a `model_fn` finds in the graph's collections: on replicas, each finds its own."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.layers import core as tensorflow_layers
+from tf_keras.src.legacy_tf_layers import core as tf_keras_layers
+
+import estimator as est
+from tests.conformance import cases
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*deprecated:UserWarning")
+
+V1 = tf.compat.v1
+BATCH_SIZE, NUM_STEPS, RATE, WEIGHT = 4, 3, 0.1, 0.2
+_random = np.random.RandomState(3)
+X = _random.rand(BATCH_SIZE * NUM_STEPS, 1).astype(np.float32) + 1
+Y = _random.rand(BATCH_SIZE * NUM_STEPS, 1).astype(np.float32)
+
+
+def regularize(kernel):
+    return WEIGHT * tf.reduce_sum(kernel)
+
+
+def by_get_variable(x):
+    return x @ V1.get_variable("w", [1, 1], regularizer=regularize)
+
+
+def by_layer_of(layers):
+    def apply(x):
+        return layers.dense(x, 1, use_bias=False, kernel_regularizer=regularize, name="w")
+
+    return apply
+
+
+def by_layer_with_a_regular_output(x):
+    # The layer divides what its regularizer returns by the size of the batch.
+    options = {"use_bias": False, "activity_regularizer": regularize, "name": "w"}
+    return tf_keras_layers.dense(x, 1, **options)
+
+
+def by_collection(x):
+    w = V1.get_variable("w", [1, 1])
+    V1.add_to_collection("my_losses", regularize(w))
+    return x @ w
+
+
+# From the layer to the gradient of its regularization: of the weight, or of the mean output.
+LAYERS = {
+    "get_variable": (by_get_variable, lambda x: WEIGHT),
+    "tf_keras": (by_layer_of(tf_keras_layers), lambda x: WEIGHT),
+    "tensorflow": (by_layer_of(tensorflow_layers), lambda x: WEIGHT),
+    "output": (by_layer_with_a_regular_output, lambda x: WEIGHT * x.mean()),
+    "collection": (by_collection, lambda x: WEIGHT),
+}
+
+
+def model_fn(features, labels, mode, params):
+    with V1.variable_scope("model", initializer=V1.ones_initializer()):
+        y = LAYERS[params["layer"]][0](features)
+    V1.losses.mean_squared_error(labels, y)
+    loss = tf.add_n([V1.losses.get_total_loss(), *V1.get_collection("my_losses")])
+    optimizer = V1.train.GradientDescentOptimizer(RATE)
+    train_op = optimizer.minimize(loss, V1.train.get_global_step())
+    return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def trained(regularization):
+    """The weight after all steps, and the last step's loss: every loss is linear in the weight."""
+    w = 1.0
+    for x, y in zip(np.split(X, NUM_STEPS), np.split(Y, NUM_STEPS), strict=True):
+        loss = np.mean((w * x - y) ** 2) + w * regularization(x)
+        w -= RATE * (np.mean(2 * (w * x - y) * x) + regularization(x))
+    return w, loss
+
+
+def input_fn(input_context):
+    batch_size = input_context.get_per_replica_batch_size(BATCH_SIZE)
+    return tf.data.Dataset.from_tensor_slices((X, Y)).batch(batch_size)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "loop"),
+    [
+        ("no_strategy", NUM_STEPS),
+        ("mirrored_x2", 1),
+        ("mirrored_x2", NUM_STEPS),
+        ("central_storage_x2", NUM_STEPS),
+    ],
+)
+@pytest.mark.parametrize("layer", LAYERS)
+def test_each_counts_once(layer, strategy, loop, tmp_path):
+    config = est.RunConfig(
+        str(tmp_path),
+        iterations_per_loop=loop,
+        log_step_count_steps=1,
+        **cases.STRATEGIES[strategy],
+    )
+    model = est.Estimator(model_fn, config=config, params={"layer": layer})
+    model.train(input_fn)
+    (name,) = {n for n in model.get_variable_names() if n.startswith("model/")}
+    weight, loss = trained(LAYERS[layer][1])
+    assert model.get_variable_value(name) == pytest.approx(weight, rel=1e-5)
+    assert model.train_result.loss == pytest.approx(loss, rel=1e-5)
+
+
+def test_a_layer_that_is_used_twice_counts_once(tmp_path):
+    def twice(features, labels, mode):
+        for _ in range(2):
+            y = tf_keras_layers.dense(
+                features, 1, kernel_regularizer=regularize, name="w", reuse=V1.AUTO_REUSE
+            )
+        assert len(V1.losses.get_regularization_losses()) == 1
+        loss = tf.reduce_mean((y - labels) ** 2) + V1.losses.get_regularization_loss()
+        train_op = V1.train.get_global_step().assign_add(1)
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    config = est.RunConfig(str(tmp_path), **cases.STRATEGIES["mirrored_x2"])
+    est.Estimator(twice, config=config).train(input_fn, steps=1)
+
+
+def test_a_layer_without_a_loss_adds_none(tmp_path):
+    def without(features, labels, mode):
+        y = tf_keras_layers.dense(features, 1, kernel_regularizer=lambda kernel: None)
+        assert V1.losses.get_regularization_losses() == []
+        train_op = V1.train.get_global_step().assign_add(1)
+        return est.EstimatorSpec(mode, loss=tf.reduce_mean(y - labels), train_op=train_op)
+
+    config = est.RunConfig(str(tmp_path), **cases.STRATEGIES["mirrored_x2"])
+    est.Estimator(without, config=config).train(input_fn, steps=1)
