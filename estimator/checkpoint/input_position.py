@@ -33,8 +33,8 @@ _FOLDER = "input-position"
 _NAME = "input-position"
 # The name of these savers' ops; programs expect those of the model's saver under "save/".
 _GRAPH_NAME = "save_input_position"
-# The name of the tensor that tells inputs apart.
-_IDENTITY = "input_identity"
+# The name of the tensor that tells inputs apart; other names were other ways to do it.
+_IDENTITY = "input_structure"
 # Errors of a full, read-only or broken file system; others are the pipeline's.
 _DISK_ERRORS = (
     tf.errors.ResourceExhaustedError,
@@ -42,6 +42,8 @@ _DISK_ERRORS = (
     tf.errors.OutOfRangeError,
     tf.errors.UnknownError,
 )
+# The directories of models of which this process has saved positions.
+_saved_by_this_process: set[str] = set()
 _FILE = re.compile(re.escape(_NAME) + r"(-of-worker-\d+-of-\d+)?-(\d+)\.")
 
 
@@ -177,6 +179,7 @@ class InputPosition(tf.compat.v1.train.CheckpointSaverListener):
         """Returns the path of a position, without its step; makes the folder."""
         folder = os.path.join(self._model_dir, _FOLDER)
         tf.io.gfile.makedirs(folder)
+        _saved_by_this_process.add(self._model_dir)
         return os.path.join(folder, _NAME + _whose(self._workers))
 
     @contextlib.contextmanager
@@ -211,7 +214,9 @@ class InputPosition(tf.compat.v1.train.CheckpointSaverListener):
         try:
             identity = _identity_of(path)
             if None not in (identity, self._identity) and identity != self._identity:
-                log.info("The input has changed since step %d: it starts at its beginning.", step)
+                # Within a process, rounds that train on other data each are what a program does.
+                tell = log.info if self._model_dir in _saved_by_this_process else log.warning
+                tell("The input has changed since step %d: it starts at its beginning.", step)
                 return False
             saver = self._saver
             if identity is None and self._identity is not None:  # A file of an earlier version.

@@ -17,7 +17,8 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.input.array_datasets import release_arrays
-from estimator.input.graph_identity import MAX_BYTES, comparable, num_constant_bytes
+from estimator.input.graph_identity import MAX_BYTES, num_constant_bytes
+from estimator.input.graph_structure import GraphStructure
 from estimator.input.input_calls import UserInput, batch_tensors
 from estimator.rewrite.graph_walk import all_nodes
 from estimator.session.opening import needs_values
@@ -77,7 +78,9 @@ class InputGraph:
         if not all(map(_restarts, _op_types(graph_def))):
             return None
         num_read = sum(spec is not None for spec in tf.nest.flatten(self.element))
-        return tf.data.experimental.to_variant(dataset).name, num_read, comparable(graph_def)
+        structure = GraphStructure(graph_def)
+        root = tf.data.experimental.to_variant(dataset).op.name
+        return structure.digest_of(root), num_read, structure.digest()
 
 
 class InputSession:

@@ -16,8 +16,10 @@ from estimator import _tf
 LARGE_BYTES = 2**16
 
 _NUMBERS = "biufc"  # Kinds of dtypes: bool, int, unsigned int, float, complex.
-# How many rows of an array, and how many numbers of them, tell it apart from others.
-_NUM_SAMPLED, _MAX_SAMPLED = 64, 2**16
+_STRINGS = "OT"  # Objects, which are strings here, and NumPy's strings of variable length.
+# An array of more bytes is told apart from others by that many of them: by parts of this size.
+_MAX_COMPARED, _PART_BYTES = 32 * 2**20, 4096
+_MAX_STRINGS = 2**18
 # TensorFlow copies an array whose address is not a multiple of this.
 _ALIGNMENT = 64
 # The arrays that the datasets of a graph take, numbered.
@@ -55,18 +57,32 @@ def release_arrays(graph: tf.Graph) -> None:
     _arrays.get(graph, {}).clear()
 
 
-def samples_of_arrays(graph: tf.Graph) -> Iterator[bytes]:
-    """Yields some rows of each array that was kept out of `graph`, by which to tell them apart."""
+def samples_of_arrays(graph: tf.Graph) -> Iterator[bytes | memoryview]:
+    """Yields what tells each array that was kept out of `graph` apart: its bytes, or parts of them.
+
+    All of them, up to a size: of a buffer that a program fills again, only a few rows may differ.
+    """
     for array in _arrays.get(graph, {}).values():
-        rows = array[:: max(1, len(array) // _NUM_SAMPLED)] if array.ndim else array
-        flat = np.ravel(rows)
-        some = flat[:: max(1, flat.size // _MAX_SAMPLED)]
         yield f"{array.shape} {array.dtype}".encode()
-        yield repr(some.tolist()).encode() if array.dtype.hasobject else some.tobytes()
+        yield from _strings(array) if array.dtype.kind in _STRINGS else _parts(array)
+
+
+def _strings(array: np.ndarray) -> Iterator[bytes]:
+    step = -(-array.size // _MAX_STRINGS) or 1
+    yield repr(array.ravel()[::step].tolist()).encode()
+
+
+def _parts(array: np.ndarray) -> Iterator[memoryview]:
+    if array.nbytes > _MAX_COMPARED and not array.flags.c_contiguous:
+        array = array[:: -(-array.nbytes // _MAX_COMPARED)]  # Less to copy.
+    content = memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    step = max(_PART_BYTES, -(-len(content) * _PART_BYTES // _MAX_COMPARED))
+    for start in range(0, len(content), step):
+        yield content[start : start + _PART_BYTES]
 
 
 def note_arrays(arrays: Iterable[np.ndarray]) -> None:
-    """Has `samples_of_arrays` of the default graph yield rows of these arrays, too."""
+    """Has `samples_of_arrays` of the default graph yield these arrays, too."""
     noted = _arrays.setdefault(tf.compat.v1.get_default_graph(), {})
     for array in arrays:
         noted[len(noted)] = array

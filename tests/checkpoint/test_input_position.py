@@ -196,6 +196,17 @@ def test_a_position_of_another_pipeline_is_not_used(make, max_bytes, message, ca
     assert [r for r in caplog.records if message in r.message]
 
 
+@pytest.mark.parametrize("process", ["same", "new"])
+def test_a_resumed_run_is_warned_if_its_input_has_changed(make, process, caplog, monkeypatch):
+    make().train(numbers(), steps=3)
+    if process == "new":
+        monkeypatch.setattr(input_position, "_saved_by_this_process", set())
+    with caplog.at_level(logging.INFO, "estimator"):
+        make().train(lambda: tf.data.Dataset.range(50).batch(1), steps=2)
+    (told,) = [r for r in caplog.records if "The input has changed since step 3" in r.message]
+    assert told.levelname == ("INFO" if process == "same" else "WARNING")
+
+
 @pytest.mark.parametrize("knows_input", [True, False])
 def test_a_position_that_does_not_say_of_which_input_it_is_is_used(make, knows_input, monkeypatch):
     monkeypatch.setattr(graph_identity, "MAX_BYTES", -1)  # As in earlier versions.

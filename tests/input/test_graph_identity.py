@@ -1,4 +1,4 @@
-"""Two inputs are told apart by their graphs, and by some rows of arrays outside of graphs."""
+"""Two inputs are told apart by their graphs, arrays outside of graphs, and files."""
 
 import os
 import subprocess
@@ -122,6 +122,49 @@ def test_an_input_of_a_rewritten_file_begins_anew(tmp_path):
     assert seen == expected
 
 
+@pytest.mark.parametrize("place", [1, 777, -1])
+@pytest.mark.parametrize("kind", [np.float32, str])
+def test_an_array_in_memory_of_which_one_row_is_another_is_another_input(kind, place):
+    def identity(changed):
+        rows = np.arange(20_000).astype(kind)
+        rows[place] = changed
+        return identity_of(est.inputs.numpy_input_fn({"x": rows}, shuffle=False).build_dataset)
+
+    assert identity(1) == identity(1) != identity(2)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_of_a_very_large_array_parts_from_its_beginning_to_its_end_are_compared(order):
+    def identity(changed):
+        rows = np.zeros([1000, MAX_BYTES // 500], np.uint8, order=order)
+        rows[changed] = 1
+        return identity_of(lambda: DATA.from_tensor_slices(rows))
+
+    found = [identity(row) for row in (0, 0, 501, 502, 999)]
+    assert found[0] == found[1]
+    assert len(set(found)) == 4
+
+
+def test_a_buffer_that_is_filled_again_is_read_anew(tmp_path):
+    """As a replay buffer: what the shuffle had read of its old rows must not come."""
+    buffer, seen = np.zeros([3000, 8], np.float32), []
+
+    def model_fn(features, labels, mode):
+        note = tf.numpy_function(
+            lambda x: seen.extend(x[:, 0]) or np.int64(0), [features], tf.int64
+        )
+        with tf.control_dependencies([note]):
+            step = tf.compat.v1.assign_add(tf.compat.v1.train.get_global_step(), 1)
+        return est.EstimatorSpec(mode, loss=tf.constant(0.0), train_op=step)
+
+    with est.Estimator(model_fn, str(tmp_path)) as model:
+        for round_ in range(1, 4):
+            buffer[3:23] = round_
+            seen.clear()
+            model.train(lambda: DATA.from_tensor_slices(buffer).shuffle(3000).batch(10), steps=300)
+            assert sorted(set(seen)) == [0, round_]
+
+
 def test_what_was_in_the_graph_before_does_not_count():
     assert identity_of(lambda: DATA.range(3), 0) == identity_of(lambda: DATA.range(3), 0)
 
@@ -138,7 +181,10 @@ def test_the_input_of_another_process_has_an_equal_identity():
     mine = identities.all_identities()
     # Its functions have other numbers: it has made many before.
     run = [sys.executable, "-m", "tests.input.identities", "100"]
-    theirs = subprocess.run(run, capture_output=True, text=True, check=True, timeout=120).stdout
+    environment = {**os.environ, "PYTHONHASHSEED": "1"}  # Its sets have another order.
+    theirs = subprocess.run(
+        run, capture_output=True, text=True, check=True, timeout=120, env=environment
+    ).stdout
     assert theirs.split() == [identity.decode() for identity in mine]
     assert len(set(mine)) == len(mine)
 
