@@ -41,7 +41,7 @@ _RESTARTED = {
 _NEVER_KEPT = {"ReadFile", "MatchingFiles", "PyFuncStateless"}
 
 # The name of the dataset, the number of tensors that are read of each element, and the graph.
-Fingerprint = tuple[str, int, bytes]
+Fingerprint = tuple[bytes, int, bytes]
 
 
 @dataclasses.dataclass(frozen=True)
