@@ -84,8 +84,8 @@ def stop_signals() -> Iterator[StopSignal]:
     SIGINT then raises KeyboardInterrupt, and SIGTERM raises SystemExit with code 143 (128 plus its
     number). A second signal of the same kind acts at once and ends the running session call.
 
-    Handlers that the program has installed stay in place. So do all handlers outside the main
-    thread, which alone can handle signals.
+    Handlers that the program has installed stay in place, also those that it installs inside the
+    block. So do all handlers outside the main thread, which alone can handle signals.
 
     Yields:
       The signal received, if any.
@@ -100,9 +100,6 @@ def stop_signals() -> Iterator[StopSignal]:
         if stop.is_interrupted:  # The second signal arrived while the call was raising its error.
             raise KeyboardInterrupt from None
         raise
-    finally:
-        for number in ours:
-            signal.signal(number, _DEFAULTS[number])
     stop.end_process()
 
 
@@ -130,7 +127,7 @@ class _Arrivals:
 
     @contextlib.contextmanager
     def handled(self) -> Iterator[None]:
-        """Handles signals inside the block; leaves the handlers installed afterwards."""
+        """Handles signals inside the block."""
         for end in (self._reader, self._writer):
             end.setblocking(False)
         thread = threading.Thread(target=self._watch, daemon=True)
@@ -150,20 +147,35 @@ class _Arrivals:
             thread.join()
             self._reader.close()
             self._writer.close()
+            self._restore_defaults()
 
     def forget_in_child(self) -> None:
         """Restores the defaults in a forked process, whose signals its parent would count, too."""
         signal.set_wakeup_fd(self._before)
+        self._restore_defaults()
+
+    def _restore_defaults(self) -> None:
         for number in self._ours:
-            if signal.getsignal(number) == self._handle:
+            if signal.getsignal(number) == self._handle:  # Else a hook has installed another one.
                 signal.signal(number, _DEFAULTS[number])
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        """Handles, in Python, all signals of a kind that arrived during a session call."""
+        """Handles, in Python, all signals of a kind that arrived during a session call.
+
+        A hook may have replaced this handler, and call it from its own. When training is over, it
+        may have been put back.
+        """
         kind = signal.Signals(number)
-        self._read()
+        if self._is_over:
+            signal.signal(kind, _DEFAULTS[kind])
+            signal.raise_signal(kind)
+            return
+        if self._is_left_to_us(kind):
+            self._read()
+        else:
+            self._act(kind, self._count(kind))
         count = self._counts[kind]
-        if kind == signal.SIGTERM:
+        if kind == signal.SIGTERM and (count > 1 or self._is_left_to_us(kind)):
             signal.signal(kind, signal.SIG_DFL)
             if count > 1:
                 signal.raise_signal(kind)
@@ -183,14 +195,24 @@ class _Arrivals:
             for number in self._reader.recv(4096):
                 if self._before >= 0 and number:  # Forwarded to the program's own wakeup fd.
                     os.write(self._before, bytes([number]))
-                if number in self._ours:
-                    kind = signal.Signals(number)
-                    self._counts[kind] += 1
-                    come.append((kind, self._counts[kind]))
-                    self._stop.received = self._stop.received if self._counts[kind] > 1 else kind
+                if number in self._ours and self._is_left_to_us(kind := signal.Signals(number)):
+                    come.append((kind, self._count(kind)))
         # Releases the lock first: the main thread's handler may have interrupted it while logging.
         for kind, count in come:
             self._act(kind, count)
+
+    @classmethod
+    def _is_left_to_us(cls, kind: signal.Signals) -> bool:
+        """Returns whether no hook has installed a handler; `_handle` itself installs SIG_DFL."""
+        handler = signal.getsignal(kind)
+        return handler is signal.SIG_DFL or getattr(handler, "__func__", None) is cls._handle
+
+    def _count(self, kind: signal.Signals) -> int:
+        with self._lock:
+            self._counts[kind] += 1
+            if self._counts[kind] == 1:
+                self._stop.received = kind
+            return self._counts[kind]
 
     def _act(self, kind: signal.Signals, count: int) -> None:
         if count == 1:

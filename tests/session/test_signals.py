@@ -198,3 +198,85 @@ def test_a_forked_process_may_leave_the_block_too():
             os._exit(error.code if isinstance(error, SystemExit) else 1)
         raise
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+class Install(v1.train.SessionRunHook):
+    """Installs a handler of the program's while training runs, and sends that signal."""
+
+    def __init__(self, number, handler):
+        self.number, self.handler, self.found = number, handler, None
+
+    def begin(self):
+        self.found = signal.signal(self.number, self.handler)
+
+    def after_run(self, run_context, run_values):
+        if callable(self.handler):
+            signal.raise_signal(self.number)
+
+
+def train_with(hook, number, default):
+    """Trains for two steps, and returns the handler that is installed afterwards."""
+    previous = signal.signal(number, default)
+    try:
+        with est.Estimator(Model()) as model:
+            model.train(numbers(), [hook], steps=2)
+        return signal.getsignal(number)
+    finally:
+        signal.signal(number, previous)
+
+
+OURS = [(signal.SIGTERM, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)]
+
+
+@pytest.mark.parametrize(("number", "default"), OURS)
+def test_a_handler_that_a_hook_installs_gets_its_signals_and_is_kept(number, default, told):
+    came = []
+
+    def mine(number, frame):
+        came.append(number)
+
+    assert train_with(Install(number, mine), number, default) is mine
+    assert came == [number, number]
+    assert train_with(Install(number, signal.SIG_IGN), number, default) is signal.SIG_IGN
+    assert not told.has_come.is_set()
+
+
+@pytest.mark.parametrize(("number", "default"), OURS)
+def test_a_hooks_handler_may_call_the_one_it_found(number, default, told):
+    def mine(number, frame):
+        came.append(number)
+        hook.found(number, frame)
+
+    came, hook = [], Install(number, mine)
+    ends_with = SystemExit if number == signal.SIGTERM else KeyboardInterrupt
+    with pytest.raises(ends_with):
+        train_with(hook, number, default)
+    assert came == [number]
+    assert told.has_come.is_set()
+
+
+def test_a_handler_that_is_put_back_after_training_gives_way_to_the_default():
+    number, default = OURS[1]
+    previous = signal.signal(number, default)
+    hook = Install(number, signal.SIG_IGN)
+    try:
+        train_with(hook, number, default)
+        signal.signal(number, hook.found)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(number)
+        assert signal.getsignal(number) is default
+    finally:
+        signal.signal(number, previous)
+
+
+def test_a_process_ends_by_sigterm_although_the_handler_of_its_training_was_put_back():
+    with stop_signals():
+        found = signal.getsignal(signal.SIGTERM)
+    child = os.fork()
+    if child == 0:
+        try:
+            signal.signal(signal.SIGTERM, found)
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
