@@ -18,8 +18,8 @@ from estimator.console import log
 from estimator.estimators.estimator import Estimator
 from estimator.roles.left_alone import is_left_alone
 from estimator.roles.train_eval_specs import EvalSpec, TrainSpec, checked_exporters
+from estimator.roles.unfinished_step import UnfinishedStep
 from estimator.session.schedule import Schedule
-from estimator.summary.whole_file import write_file
 from estimator.training.end_record import NothingLeftError
 from estimator.training.request import TrainResult
 
@@ -120,7 +120,8 @@ class Evaluation:
     """The evaluations of one EvalSpec.
 
     From the save of a checkpoint to the end of its evaluation, a file names its step. If the
-    process is killed in between, the next one does it again.
+    process is killed in between, or the evaluation or an exporter fails, the next one does it
+    again; after a second failure, no more.
 
     Attributes:
       spec: how and when to evaluate.
@@ -147,8 +148,8 @@ class Evaluation:
         self.spec = spec
         self._schedule = Schedule(spec.every_steps, spec.throttle_secs, clock, is_due_at_once=True)
         self._step = start
-        self._mark = os.path.join(model.eval_dir(spec.name), "unfinished-step")
-        self._unfinished_step = self._read_mark()
+        self._mark = UnfinishedStep(model.eval_dir(spec.name))
+        self._unfinished_step = self._mark.left
         self._evaluated = ""
         self._is_exported_as_final = False
         self._exporters = checked_exporters(spec.exporters)
@@ -163,7 +164,7 @@ class Evaluation:
         if not self.is_due(step) and step != self._unfinished_step:
             return False
         self._unfinished_step = step
-        self._write_mark(step)
+        self._mark.write(step)
         return True
 
     def run_prepared(self) -> None:
@@ -178,14 +179,18 @@ class Evaluation:
 
     def run(self, path: str, is_final: bool = False) -> None:
         """Evaluates a checkpoint and calls the exporters; `is_final` says if it is the last one."""
-        self._write_mark(files.checkpoint_step(path))
+        step = files.checkpoint_step(path)
+        self._mark.write(step)
         try:
             self._run(path)
             self._export(is_final)
-        except Exception:  # Is reported. After Ctrl-C, the next process does it again.
-            self._remove_mark()
+        except (DamagedCheckpointsError, CheckpointsRemovedError):
+            self._mark.remove()
             raise
-        self._remove_mark()
+        except Exception:  # After Ctrl-C, which is none of these, the step stays unfinished, too.
+            self._mark.note_failure(step)
+            raise
+        self._mark.remove()
 
     def run_unfinished(self) -> None:
         """Does what a killed process did not come to the end of, if its checkpoint is whole."""
@@ -208,24 +213,6 @@ class Evaluation:
             self._run(path)
         if not self._is_exported_as_final:
             self._export(is_final=True)
-
-    def _write_mark(self, step: int | None) -> None:
-        try:
-            tf.io.gfile.makedirs(os.path.dirname(self._mark))
-            write_file(self._mark, str(step).encode())
-        except tf.errors.OpError as error:
-            log.warning("%s cannot be written: %s", self._mark, error.message)
-
-    def _remove_mark(self) -> None:
-        with contextlib.suppress(tf.errors.OpError):
-            tf.io.gfile.remove(self._mark)
-
-    def _read_mark(self) -> int | None:
-        try:
-            with tf.io.gfile.GFile(self._mark) as file:
-                return int(file.read())
-        except (tf.errors.NotFoundError, ValueError):
-            return None
 
     def _newest(self) -> str:
         path = self._model.latest_checkpoint()

@@ -164,6 +164,45 @@ def test_an_interrupted_evaluation_is_made_up_for(make, role):
         assert "unfinished-step" not in os.listdir(model.eval_dir(name))
 
 
+class FullDisk(Recorder):
+    """Fails so many times to export step 100."""
+
+    def __init__(self, num_failures):
+        super().__init__()
+        self._failures = iter(range(num_failures))
+
+    def export(self, estimator, export_path, checkpoint_path, eval_result, is_the_final_export):
+        if eval_result["global_step"] == 100 and next(self._failures, None) is not None:
+            raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+        self.calls.append((int(eval_result["global_step"]), is_the_final_export))
+
+
+@pytest.mark.parametrize("role", ["local", "evaluator"])
+@pytest.mark.parametrize("num_failures", [1, 2])
+def test_an_export_that_fails_is_tried_again_by_one_more_process(make, role, num_failures):
+    """What always fails does not keep those after it from their work."""
+    exporter = FullDisk(num_failures)
+    train = est.TrainSpec(numbers(), max_steps=150)
+    spec = eval_spec(exporters=exporter, start_delay_secs=0)
+    if role == "evaluator":
+        make(keep_checkpoint_max=None).train(numbers(), max_steps=150)
+
+    def run():
+        model = make(keep_checkpoint_max=None)
+        if role == "local":
+            return est.train_and_evaluate(model, train, spec)
+        return run_evaluator(model, train, [spec])
+
+    for _ in range(num_failures):
+        with pytest.raises(tf.errors.ResourceExhaustedError, match="No space left"):
+            run()
+    assert exporter.calls == [(50, False)]
+    run()
+    made_up_for = [(100, False)] if num_failures == 1 else []
+    assert exporter.calls == [(50, False), *made_up_for, (150, True)]
+    assert "unfinished-step" not in os.listdir(make().eval_dir())
+
+
 def test_an_interrupted_evaluation_is_made_up_for_after_a_later_one_of_the_chief(make):
     model, exporter = make(keep_checkpoint_max=None), InterruptedOnce()
     model.train(numbers(), max_steps=200)
