@@ -19,6 +19,8 @@ from estimator.config.run_config import RunConfig
 from estimator.training.end_record import NAME, read_end
 
 _IMPORTED_AT = time.monotonic()
+# By how much a file's time may be ahead of the clock: file systems round, and machines differ.
+_CLOCK_ERROR_SECS = 1.0
 
 # By `model_dir`: how many calls of `train_and_evaluate` this process has completed.
 _completed: collections.Counter[str] = collections.Counter()
@@ -123,9 +125,15 @@ def complete_call(model_dir: str) -> None:
 
 
 def _is_older_than_process(model_dir: str) -> bool:
-    """Returns whether the end of training was written before this process started."""
+    """Returns whether the end of training was written before this process started.
+
+    A time in the future is that of a copy, or from before a clock was set back.
+    """
     written_at = _written_at(os.path.join(model_dir, NAME))
-    return written_at is not None and _now_of(model_dir) - written_at > _age_secs()
+    if written_at is None:
+        return False
+    age_secs = _now_of(model_dir) - written_at
+    return age_secs > _age_secs() or age_secs < -_CLOCK_ERROR_SECS
 
 
 def _now_of(model_dir: str) -> float:

@@ -249,11 +249,11 @@ def test_it_waits_for_the_end_of_training(model_dir):
     assert time.now == pytest.approx(30, abs=1)
 
 
-def write_old_end(model_dir, **facts):
+def write_old_end(model_dir, at_secs=0, **facts):
     """Leaves word of an end that is older than this process, by the clock of the file system."""
     write_end(model_dir, exit_status=0, **facts)
     (path,) = [entry.path for entry in os.scandir(model_dir) if "ended" in entry.name]
-    os.utime(path, (0, 0))
+    os.utime(path, (at_secs, at_secs))
 
 
 @pytest.mark.parametrize("is_ahead", [True, False])
@@ -365,8 +365,10 @@ def test_a_chief_that_comes_late_goes_on_with_a_training_that_had_ended(model_di
     assert time.now == pytest.approx(600, abs=1)
 
 
-def test_an_end_that_is_older_than_the_evaluator_is_taken_for_the_end_at_last(model_dir):
-    write_old_end(model_dir, reason="hook")
+@pytest.mark.parametrize("is_ahead", [True, False])
+def test_an_end_that_is_not_of_this_time_is_taken_for_the_end_at_last(model_dir, is_ahead):
+    """A clock that was set back, or a copy of the directory, leaves a time in the future."""
+    write_old_end(model_dir, 2**33 if is_ahead else 0, reason="hook")
     time = Time()
     result, evaluated = evaluate(model_dir, time, max_steps=50)
     assert evaluated[-1] == 40
