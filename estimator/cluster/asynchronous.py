@@ -74,7 +74,7 @@ class AsynchronousWorkers(WorkerGroup):
     def begin(
         self, session: Session, start: Callable[[], str | None], timeout_secs: float
     ) -> str | None:
-        """Calls `start` on the chief; the others wait until the chief calls `announce`.
+        """Calls `start` on the chief; the others wait until the chief calls `start_steps`.
 
         In a further session of the chief, the variables have their values already.
 
@@ -106,13 +106,23 @@ class AsynchronousWorkers(WorkerGroup):
         check_like_chief(self._chiefs.read(session), chief, self._described, self._own_name)
         return None
 
-    def announce(self, session: Session) -> None:
-        """Announces, as the chief, that the variables have their values."""
-        if not self.is_chief:
-            return
+    def start_steps(self, session: Session, why_not: str | None) -> str | None:
+        """Announces, as the chief, that the variables have their values; see the base class.
+
+        A reason that concerns the others is said before, so that they take no step either.
+        """
+        if self.is_chief:
+            self._announce(session, why_not)
+        else:
+            self.take_in(np.asarray(self._stop.read(session)))
+        return why_not
+
+    def _announce(self, session: Session, why_not: str | None) -> None:
         said = [] if self._has_announced else [self._stop, *self._done]
         for number in [*said, *self._results]:
             number.write(session, 0)
+        if why_not is not None and STOP_POLICIES[why_not].stops_others:
+            self.say_stop(session, why_not)
         self._chiefs.write(session, encode(self._described))
         self._ready.write(session, self._count)
         self._has_announced = True

@@ -17,6 +17,9 @@ from estimator.cluster.consistency_check import OpenSession, check_consistency, 
 from estimator.cluster.failure_notices import FailureNotices, OnFailure
 from estimator.cluster.worker_group import Session, WorkerGroup
 
+# Why no worker takes a step, the most important first.
+_REASONS_NOT_TO_BEGIN = ("max_steps", "hook", "end of input", None)
+
 
 class SynchronousWorkers(WorkerGroup):
     """One of the workers that reach a consensus in each session call."""
@@ -81,6 +84,10 @@ class SynchronousWorkers(WorkerGroup):
         """Waits for all workers; returns the smallest of their numbers."""
         feeds = {self._consensus.num_steps: number, self._consensus.requests: [0] * len(REQUESTS)}
         return int(session.run(self._consensus.agreed, feeds)[0])
+
+    def start_steps(self, session: Session, why_not: str | None) -> str | None:
+        """Returns the most important of all workers' reasons to take no step, or None."""
+        return _REASONS_NOT_TO_BEGIN[self.meet(session, _REASONS_NOT_TO_BEGIN.index(why_not))]
 
     def build_broadcast(self) -> tf.Operation:
         """Builds the op that gives all workers the chief's variables."""

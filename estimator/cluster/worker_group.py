@@ -134,8 +134,17 @@ class WorkerGroup:
         """
         return start()
 
-    def announce(self, session: Session) -> None:
-        """Lets the others begin, as the chief, now that the variables have their values."""
+    def start_steps(self, session: Session, why_not: str | None) -> str | None:
+        """Lets the others begin, as the chief, now that the variables have their values.
+
+        Args:
+          session: the open session.
+          why_not: this worker's own reason, as in a `TrainResult`, to take no step; or None.
+
+        Returns:
+          The reason to take no step, or None. `stop` is another one, which a task has said before.
+        """
+        return why_not
 
     # To save.
 

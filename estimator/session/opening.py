@@ -250,7 +250,7 @@ def opened(
     """Opens a session and restores it from the first readable checkpoint.
 
     Of several workers, only the chief reads checkpoints, and all get its values. Asynchronous
-    workers wait until the chief calls `WorkerGroup.announce`.
+    workers wait until the chief calls `WorkerGroup.start_steps`.
 
     Args:
       setup: the program's setup.

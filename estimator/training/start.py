@@ -64,7 +64,6 @@ def start_or_resume(
     is_new = saved_step is None and not paths
     if is_new and checkpoints is not None and saves_start(training):
         step = first_calls.save_start(session, checkpoints)
-    worker_group.announce(session)
     return is_resumed, None if _may_set_step(request) else step
 
 

@@ -77,16 +77,17 @@ class TrainRun:
 
     def _run_loops(self, is_input_resumed: bool) -> str:
         """Runs loops until there is a reason to stop."""
-        session, program = self._training.session, self._training.program
+        session, program = self._training.session.session, self._training.program
         # Not where an earlier session of this training has taken the last batch.
         may_begin_again = is_input_resumed and self._first_step == self._stopping.first_step
-        reason = self._reason_not_to_begin(is_input_resumed)
-        session.ask_to_stop(self._steps.step)
+        why_not = self._reason_not_to_begin(is_input_resumed)
+        reason = self._training.worker_group.start_steps(session, why_not)
+        reason = reason or self._stopping.agreed()
         while reason is None:
             reason = self._stopping.find(self._steps.step) or self._run_finite_loop()
             if self._found_no_batch(reason) and may_begin_again:
                 # The previous run took the last batch, but stopped for another reason.
-                session.session.run(program.input.initializer)
+                session.run(program.input.initializer)
                 reason, may_begin_again = None, False
         if self._found_no_batch(reason) and self._first_step == self._stopping.first_step:
             raise ValueError(
@@ -97,20 +98,23 @@ class TrainRun:
         return reason
 
     def _reason_not_to_begin(self, is_input_resumed: bool) -> str | None:
-        """Returns why not to run any step, or None; all workers find the same, at the same step."""
+        """Returns this worker's reason not to run any step, or None."""
         max_steps, step = self._training.request.max_steps, self._steps.step
         if max_steps is not None and step >= max_steps:
             if self._training.worker_group.is_chief:
                 warn_of_no_steps(step, max_steps)
             return "max_steps"
-        return None if self._has_input(is_input_resumed) else "end of input"
+        has_input = self._has_input(is_input_resumed)
+        self._training.session.ask_to_stop(step)
+        if self._training.session.should_stop:
+            return "hook"
+        return None if has_input else "end of input"
 
     def _has_input(self, is_resumed: bool) -> bool:
-        """Returns whether all workers have input; one worker learns it from its first call."""
+        """Returns whether this worker has input; without others, its first call tells."""
         has_first_batch = self._training.program.agreement.has_first_batch
         session = self._training.session.session
-        has_input = has_first_batch is None or is_resumed or bool(session.run(has_first_batch))
-        return bool(self._training.worker_group.meet(session, int(has_input)))
+        return has_first_batch is None or is_resumed or bool(session.run(has_first_batch))
 
     def _found_no_batch(self, reason: str | None) -> bool:
         steps = self._steps

@@ -83,6 +83,17 @@ def beside_ps(model_dir):
         stop_at_step(model, 20)
 
 
+def stopped_early(model_dir, strategy):
+    """An evaluation that is there already says that training is to stop."""
+    model = make_model(model_dir, strategy=strategy)
+    if model.config.task_type == "ps":
+        run(model)
+        return
+    hook = est.experimental.stop_if_lower_hook(model, "loss", 1e9)
+    model.train(numbers(None), [hook], max_steps=5000)
+    say(step=model.train_result.global_step, reason=model.train_result.reason)
+
+
 def finished(model_dir, max_steps, strategy):
     """Nothing is left to train."""
     run(make_model(model_dir, strategy=strategy), int(max_steps))

@@ -61,6 +61,25 @@ def test_workers_beside_a_ps_end_at_the_step_of_a_hook(tmp_path):
 @pytest.mark.parametrize(
     ("strategy", "roles"),
     [
+        ("parameter_server", {"chief": 1, "worker": 1, "ps": 1}),
+        ("multi_worker_mirrored", {"chief": 1, "worker": 1}),
+    ],
+)
+def test_a_training_that_was_stopped_early_takes_no_step_again(tmp_path, strategy, roles):
+    with est.Estimator(average_model_fn, str(tmp_path)) as model:
+        model.train(numbers(None), max_steps=4)
+        model.evaluate(numbers(4))
+    with Cluster(PROGRAM, "stopped_early", tmp_path, strategy, **roles) as cluster:
+        assert cluster.statuses() == [0] * len(roles), cluster["chief", 0].err[-3000:]
+        told = [cluster[role, 0].results for role in ("chief", "worker")]
+    assert told == [[{"step": 4, "reason": "hook"}]] * 2
+    assert max(checkpoint_steps(tmp_path)) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("strategy", "roles"),
+    [
         ("parameter_server", {"chief": 1, "worker": 1, "ps": 1, "evaluator": 1}),
         ("multi_worker_mirrored", {"chief": 1, "worker": 1}),
     ],
