@@ -65,6 +65,10 @@ def _do_nothing() -> None:
     """Does nothing: a check that never ends a wait, and a wait that ends at once."""
 
 
+class StartTimeoutError(TimeoutError):
+    """Raised if tasks do not answer in the time that they have to start."""
+
+
 class TaskHealth:
     """The health of the other tasks, with a connection to each.
 
@@ -107,12 +111,12 @@ class TaskHealth:
           check: called repeatedly; an exception from it ends the wait.
 
         Raises:
-          TimeoutError: some tasks, which the message names, did not answer in time.
+          StartTimeoutError: some tasks, which the message names, did not answer in time.
         """
         missing = self.find_missing(timeout_secs, check)
         if missing:
             names = _capitalized(", ".join(missing))
-            raise TimeoutError(
+            raise StartTimeoutError(
                 f"{names} did not answer within `session_creation_timeout_secs` "
                 f"({timeout_secs:g}). Check that all servers and tasks of TF_CONFIG are running, "
                 "that their addresses resolve, and that no firewall is between them."

@@ -14,8 +14,9 @@ import tensorflow as tf
 
 from estimator.checkpoint import files
 from estimator.cluster.server import task_name
-from estimator.cluster.task_health import TaskHealth
+from estimator.cluster.task_health import StartTimeoutError, TaskHealth
 from estimator.config.run_config import RunConfig
+from estimator.console import log
 from estimator.training.end_record import NAME, read_end
 
 _IMPORTED_AT = time.monotonic()
@@ -108,10 +109,36 @@ class CompletionWatch:
         """Returns whether `end`, from `read`, belongs to this training, as far as is known."""
         if end != self._old:
             self._old = None
-        if end is None or self._old is not None:
-            return False
-        call = end.get("call")
-        return not isinstance(call, int) or call > completed_calls(str(self._model_dir))
+        return end is not None and self._old is None and _is_ahead(end, str(self._model_dir))
+
+
+def check_ended_early(config: RunConfig, absence: StartTimeoutError) -> None:
+    """Raises an error unless training ended well before `max_steps`; warns if it did.
+
+    A new training may be about to begin, so call this only when others have been waited for as long
+    as ever. An end at `max_steps` does not count: either that was raised, or `left_alone.py` knows.
+
+    Args:
+      config: this task's config; the chief must have recorded the end in its `model_dir`.
+      absence: the error to raise, which names the tasks that do not answer.
+    """
+    model_dir = str(config.model_dir)
+    end = (not config.is_chief and read_end(model_dir)) or {}
+    is_early = end.get("exit_status") == 0 and end.get("reason", "max_steps") != "max_steps"
+    if not is_early or not _is_ahead(end, model_dir):
+        raise absence
+    log.warning(
+        "Training has ended (%s), according to %s in `model_dir`: this task ends, too. %s",
+        end["reason"],
+        NAME,
+        absence,
+    )
+
+
+def _is_ahead(end: dict[str, Any], model_dir: str) -> bool:
+    """Returns whether an end is not of a call that this process has completed."""
+    call = end.get("call")
+    return not isinstance(call, int) or call > completed_calls(model_dir)
 
 
 def completed_calls(model_dir: str) -> int:

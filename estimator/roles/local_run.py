@@ -14,13 +14,15 @@ from estimator.checkpoint import files
 from estimator.checkpoint.errors import CheckpointsRemovedError, DamagedCheckpointsError
 from estimator.checkpoint.trainer_lock import is_locked
 from estimator.checkpoint.writer import LastSaveListener
+from estimator.cluster.task_health import StartTimeoutError
 from estimator.console import log
 from estimator.estimators.estimator import Estimator
+from estimator.roles.completion import check_ended_early
 from estimator.roles.left_alone import is_left_alone
 from estimator.roles.train_eval_specs import EvalSpec, TrainSpec, checked_exporters
 from estimator.roles.unfinished_step import UnfinishedStep
 from estimator.session.schedule import Schedule
-from estimator.training.end_record import NothingLeftError
+from estimator.training.end_record import NothingLeftError, read_end
 from estimator.training.request import TrainResult
 
 
@@ -68,6 +70,12 @@ def last_train_result(model: Any) -> TrainResult | None:
     return result if isinstance(result, TrainResult) else None
 
 
+def recorded_result(model: Estimator) -> TrainResult:
+    """Returns how training ended, according to the files in the model's directory."""
+    end = read_end(model.model_dir) or {}
+    return TrainResult(newest_step(model), None, end.get("reason", "max_steps"))
+
+
 def run_training(
     model: Estimator,
     train_spec: TrainSpec,
@@ -86,6 +94,9 @@ def run_training(
         )
     except NothingLeftError:
         return TrainResult(newest_step(model), None, "max_steps")
+    except StartTimeoutError as error:
+        check_ended_early(model.config, error)
+        return recorded_result(model)
     for estimator in (model, trained):
         result = last_train_result(estimator)
         if result is not None and result is not before:

@@ -12,10 +12,10 @@ import tensorflow as tf
 from estimator import _tf
 from estimator.cluster.kv_store import SharedNumber, encode_stop, on_ps
 from estimator.cluster.server import chief_address, say_waiting, start_server, task_name
-from estimator.cluster.task_health import TaskHealth
+from estimator.cluster.task_health import StartTimeoutError, TaskHealth
 from estimator.config.run_config import RunConfig
 from estimator.console import log, say
-from estimator.roles.completion import CompletionWatch
+from estimator.roles.completion import CompletionWatch, check_ended_early
 from estimator.session.signals import StopSignal, stop_signals
 
 _RETURN_SECS = 30.0
@@ -60,7 +60,7 @@ class _Service:
 
     def __init__(self, config: RunConfig, stop: StopSignal) -> None:
         """Starts the server."""
-        self._cluster, self._stop = config.cluster, stop
+        self._config, self._cluster, self._stop = config, config.cluster, stop
         # Before the server, so that the failure of a chief that starts meanwhile counts as new.
         self._ending = CompletionWatch(config.model_dir)
         given = config.session_config
@@ -74,7 +74,11 @@ class _Service:
 
     def run(self) -> int:
         """Waits until the chief has ended; returns the exit status."""
-        silence = self._wait_until_gone(self._timeout_secs)
+        try:
+            silence = self._wait_until_gone(self._timeout_secs)
+        except StartTimeoutError as error:
+            check_ended_early(self._config, error)
+            return 0
         with contextlib.suppress(TimeoutError):
             while (told := self._read_result()) == 0:
                 # It may have ended before it had a session through which to report that.

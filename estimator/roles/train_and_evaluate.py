@@ -29,7 +29,7 @@ from estimator.roles.local_run import (
     Evaluation,
     TrainAndEvaluateResult,
     last_train_result,
-    newest_step,
+    recorded_result,
     run_local,
     run_training,
 )
@@ -37,7 +37,7 @@ from estimator.roles.ps_task import serve_parameters
 from estimator.roles.train_eval_specs import EvalSpec, TrainSpec, checked_specs
 from estimator.runtime.strategy import check_roles, check_task_trains, make_training_runtime
 from estimator.summary.event_reader import read_evaluations
-from estimator.training.end_record import clear_end, read_end, write_end
+from estimator.training.end_record import clear_end, write_end
 from estimator.training.request import TrainResult
 
 _POLL_SECS = 0.5
@@ -104,7 +104,7 @@ def train_and_evaluate(
         is_over = not has_ended and is_left_alone(config, train_spec.max_steps)
         if not is_over and (exit_status := serve_parameters(config)):
             raise SystemExit(exit_status)
-        return _without_metrics(estimator, specs, _train_result(estimator))
+        return _without_metrics(estimator, specs, recorded_result(estimator))
     check_task_trains(cluster)
     if not cluster.addresses:
         return run_local(estimator, train_spec, specs)
@@ -117,6 +117,8 @@ def train_and_evaluate(
             return run_local(estimator, train_spec, specs)
         listeners = train_spec.saving_listeners if config.is_chief else None
         train_result = run_training(estimator, train_spec, listeners)
+    if not config.is_chief:
+        complete_call(estimator.model_dir)
     return _without_metrics(estimator, specs, train_result)
 
 
@@ -164,12 +166,6 @@ def _without_metrics(
     model: Estimator, specs: Sequence[EvalSpec], train_result: TrainResult
 ) -> TrainAndEvaluateResult:
     return TrainAndEvaluateResult([Evaluation(model, spec) for spec in specs], train_result)
-
-
-def _train_result(model: Estimator) -> TrainResult:
-    """Returns how training ended, according to the files in the model's directory."""
-    end = read_end(model.model_dir) or {}
-    return TrainResult(newest_step(model), None, end.get("reason", "max_steps"))
 
 
 def run_evaluator(
@@ -229,7 +225,7 @@ def run_evaluator(
         )
         raise SystemExit(exit_status)
     complete_call(model.model_dir)
-    return TrainAndEvaluateResult(followers, _train_result(model))
+    return TrainAndEvaluateResult(followers, recorded_result(model))
 
 
 class _Follower(Evaluation):

@@ -170,6 +170,29 @@ def test_a_task_waits_for_a_training_that_has_not_ended(tmp_path, is_recorded, n
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("strategy", "roles", "started"),
+    [
+        ("parameter_server", {"chief": 1, "worker": 1, "ps": 1}, [("worker", 0), ("ps", 0)]),
+        ("multi_worker_mirrored", {"chief": 1, "worker": 1}, [("worker", 0)]),
+    ],
+)
+def test_a_task_that_comes_back_after_an_early_stop_waits_for_the_chief_and_ends_well(
+    tmp_path, strategy, roles, started
+):
+    with est.Estimator(average_model_fn, str(tmp_path)) as model:
+        model.train(numbers(None), max_steps=3)
+    write_end(str(tmp_path), exit_status=0, reason="hook", call=1)
+    (path,) = tmp_path.glob("*ended*")
+    os.utime(path, (0, 0))
+    with Cluster(PROGRAM, "restarted", tmp_path, strategy, only=started, **roles) as cluster:
+        assert cluster.statuses() == [0] * len(started), cluster[started[0]].err[-3000:]
+        for task in cluster.tasks.values():
+            assert task.out.splitlines()[-1] == "3 hook"
+            assert "did not answer within `session_creation_timeout_secs` (3)" in task.err
+
+
+@pytest.mark.slow
 def test_a_ps_ends_with_a_chief_that_fails_before_it_has_a_server(tmp_path):
     # A ps that is started after the failure cannot know that it is not from an earlier training.
     roles = {"ps": 1, "chief": 1}
