@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator._tf.keras_metrics import tf_keras_metrics
 from estimator._tf.patches import Patch, patched, together
 
 _of_thread = threading.local()
@@ -117,10 +118,7 @@ def tf_keras_containers(model: Any, arguments: Mapping[str, Any]) -> tuple[Any, 
     losses = utils.LossesContainer(
         arguments["loss"], loss_weights=arguments["loss_weights"], output_names=names
     )
-    metrics = utils.MetricsContainer(
-        arguments["metrics"], weighted_metrics=arguments["weighted_metrics"], output_names=names
-    )
-    return losses, metrics
+    return losses, tf_keras_metrics(arguments, names)
 
 
 def forget_tf_keras_losses(model: Any) -> None:

@@ -42,6 +42,10 @@ class CompiledKeras3:
         self.model.compute_metrics(**batch)
         return _tf.compiled_metrics(self.model)
 
+    def older_names(self) -> dict[str, str]:
+        """Returns other names of metrics that `metric_names_map` may use, after `build_metrics`."""
+        return {}
+
     def metrics_so_far(self) -> list[Any]:
         """Returns the metrics that exist after `build_loss`, which makes some."""
         return list(self.model.metrics)
@@ -73,8 +77,12 @@ class CompiledTfKeras:
     def build_metrics(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Updates and returns the metrics."""
         self._metrics.update_state(batch["y"], batch["y_pred"], batch["sample_weight"])
-        own = [*self._metrics.metrics, *self._losses.metrics]
-        return {metric.name: metric for metric in own if metric.name != "loss"}
+        of_losses = {m.name: m for m in self._losses.metrics if m.name != "loss"}
+        return of_losses | {metric.name: metric for metric in self._metrics.metrics}
+
+    def older_names(self) -> dict[str, str]:
+        """Returns the names of tf-keras's `evaluate`, by which this library called the metrics."""
+        return self._metrics.older_names
 
     def metrics_so_far(self) -> list[Any]:
         """Returns the metrics of the losses."""

@@ -51,8 +51,10 @@ def model_to_estimator(
       config: see `Estimator`.
       checkpoint_format: "saver" or None: checkpoints have variables by name. "checkpoint", the
         format of `tf.train.Checkpoint`, is not supported.
-      metric_names_map: new names for the results of `evaluate`, by the names that Keras gives them,
-        such as "out_1_accuracy" of the output `out_1`.
+      metric_names_map: new names for the results of `evaluate`. A metric is called by the string,
+        or by the function's or object's name, that `compile` was given, such as "accuracy", or
+        "out_1_accuracy" for one of several outputs. For a model of tf-keras, the names that its own
+        `evaluate` returns can be used as well.
       export_outputs: maps names of outputs to classes of ExportOutput: signatures besides
         "serving_default", which has all outputs.
 

@@ -28,7 +28,7 @@ def make_model_fn(
 
     Args:
       source: builds the model.
-      metric_names_map: new names of metrics, by the names that Keras gives them.
+      metric_names_map: see `model_to_estimator`.
       export_outputs: for outputs by name, the class of the ExportOutput to export them as, too.
     """
     initial = InitialWeights(source.weights)
@@ -51,7 +51,8 @@ def make_model_fn(
         # Keras makes variables for the mean of the losses in training, too: not for checkpoints.
         _keep_local(compiled.metrics_so_far())
         if mode == ModeKeys.EVAL:
-            metrics = _renamed(compiled.build_metrics(batch), metric_names_map)
+            metrics = compiled.build_metrics(batch)
+            metrics = _renamed(metrics, metric_names_map, compiled.older_names())
             return EstimatorSpec(mode, predictions, loss, eval_metric_ops=metrics)
         write_weight_names(model.weights, config)
         trained = zip(model.weights, source.is_trained, strict=True)
@@ -122,13 +123,21 @@ def _labels_of(predictions: dict[str, tf.Tensor], labels: Any) -> Any:
     return used[next(iter(predictions))] if len(predictions) == 1 else used
 
 
-def _renamed(metrics: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    if unknown := [name for name in names if name not in metrics]:
+def _renamed(
+    metrics: dict[str, Any], names: Mapping[str, str], older: Mapping[str, str]
+) -> dict[str, Any]:
+    if unknown := [name for name in names if name not in metrics and name not in older]:
         raise ValueError(
             f"`metric_names_map` renames {unknown}, which `keras_model` does not have: its metrics "
             f"are {list(metrics)}. Use these names."
         )
-    renamed = {names.get(name, name): metric for name, metric in metrics.items()}
+    by_key = {name if name in metrics else older[name]: new for name, new in names.items()}
+    if len(by_key) < len(names):
+        raise ValueError(
+            f"`metric_names_map` ({dict(names)}) renames one metric twice; the metrics of "
+            f"`keras_model` are {list(metrics)}. Use these names."
+        )
+    renamed = {by_key.get(name, name): metric for name, metric in metrics.items()}
     if len(renamed) < len(metrics):
         raise ValueError(
             f"`metric_names_map` ({dict(names)}) gives two metrics one name; the metrics of "

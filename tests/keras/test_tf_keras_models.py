@@ -1,5 +1,6 @@
 """Models of tf-keras: `model_to_estimator` against their own `fit`, and in a `model_fn`."""
 
+import contextlib
 import functools
 
 import numpy as np
@@ -231,6 +232,43 @@ def test_inputs_of_a_model_that_was_made_in_a_graph_have_their_names(tmp_path):
     np.testing.assert_allclose(
         trained.get_variable_value("y/kernel"), [[0.0], [1.0], [-1.0], [-3.0]], rtol=1e-5
     )
+
+
+@pytest.mark.parametrize("is_in_graph", [True, False])
+def test_a_metric_object_that_tf_keras_has_renamed_has_one_prefix(is_in_graph, tmp_path):
+    """tf-keras renames it where it is compiled in a graph, and otherwise in `evaluate`."""
+    with tf.Graph().as_default() if is_in_graph else contextlib.nullcontext():
+        x = keras.Input([4], name="x")
+        outputs = [keras.layers.Dense(1, "sigmoid", name=name)(x) for name in ("p", "q")]
+        model = keras.Model(x, outputs)
+        model.compile("sgd", "mse", metrics={"p": [keras.metrics.AUC(name="area")], "q": "AUC"})
+        if not is_in_graph:
+            model.evaluate(X, [Y, Y], verbose=0)
+        converted = model_to_estimator(model, model_dir=str(tmp_path))
+    results = converted.evaluate(lambda: tf.data.Dataset.from_tensors((X, (Y, Y))))
+    assert set(results) == {"global_step", "loss", "p_area", "p_loss", "q_AUC", "q_loss"}
+
+
+def two_weighted(**arguments):
+    model = keras.Sequential([keras.layers.InputLayer([4]), keras.layers.Dense(1, "sigmoid")])
+    model.compile("sgd", "mse", metrics=["mae", "AUC"], weighted_metrics=["mae"])
+    with model_to_estimator(model, **arguments) as converted:
+        return converted.evaluate(lambda: tf.data.Dataset.from_tensors((X, Y)))
+
+
+@pytest.mark.parametrize("names", [("mae", "AUC", "mae_1"), ("mae", "auc", "weighted_mae")])
+def test_metrics_can_be_renamed_by_their_names_in_tf_kerass_evaluate(names, tmp_path):
+    keras.backend.clear_session()
+    new = dict(zip(names, ("error", "area", "weighted"), strict=True))
+    results = two_weighted(metric_names_map=new, model_dir=str(tmp_path))
+    assert set(results) == {"error", "area", "weighted", "loss", "global_step"}
+
+
+def test_two_new_names_of_one_metric_are_an_error(tmp_path):
+    keras.backend.clear_session()
+    new = {"AUC": "one", "auc": "two"}
+    with pytest.raises(ValueError, match="`metric_names_map` .* renames one metric twice"):
+        two_weighted(metric_names_map=new, model_dir=str(tmp_path))
 
 
 def test_an_optimizer_that_scales_the_loss_is_refused():

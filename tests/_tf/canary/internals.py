@@ -294,7 +294,9 @@ INTERNALS = {
     "keras_loss": ("keras:Model._compute_loss",),
     "tf_keras_containers": (
         "tf_keras.src.engine.compile_utils:LossesContainer",
-        "tf_keras.src.engine.compile_utils:MetricsContainer",
+        "tf_keras.src.engine.compile_utils:MetricsContainer._get_metric_object",
+        "tf_keras.src.engine.compile_utils:MetricsContainer._set_metric_names",
+        "tensorflow:__internal__.tf2.enabled",
     ),
     "forget_tf_keras_losses": ("tf_keras.src.engine.base_layer_v1:Layer.add_loss",),
     "last_loss_is_sum": ("tensorflow:Graph#_last_loss_reduction",),

@@ -176,11 +176,12 @@ def an_eager_model_works_after_a_graph():
 @checks("tf_keras_containers")
 def losses_and_metrics_of_a_model_are_computed_in_a_graph():
     with _tf.tf_keras_classes_kept(), tf.Graph().as_default():
-        given = {"loss": "mse", "loss_weights": 2.0, "metrics": ["mae"], "weighted_metrics": None}
+        given = {"loss": "mse", "loss_weights": 2.0, "metrics": ["AUC"], "weighted_metrics": None}
         losses, metrics = _tf.tf_keras_containers(old_model(), given)
         loss = losses(tf.ones([2, 1]), tf.zeros([2, 1]), None, regularization_losses=[])
         metrics.update_state(tf.ones([2, 1]), tf.zeros([2, 1]), None)
-        assert [metric.name for metric in metrics.metrics] == ["mae"]
+        assert [metric.name for metric in metrics.metrics] == ["AUC"]
+        assert metrics.older_names == {"auc": "AUC"}
         with V1.Session() as session:
             session.run(V1.global_variables_initializer())
             assert session.run(loss) == 2

@@ -38,8 +38,8 @@ def main(unused_argv):
     estimator.train(input_fn, steps=20)
     after = estimator.evaluate(input_fn, steps=4)
     print(json.dumps({"keras": [float(loss), float(mae)],
-                      "before": [float(before["loss"]), float(before["mae"])],
-                      "after": [float(after["loss"]), float(after["mae"])],
+                      "before": [float(before["loss"]), float(before["mean_absolute_error"])],
+                      "after": [float(after["loss"]), float(after["mean_absolute_error"])],
                       "steps": int(after["global_step"])}))
 
 
