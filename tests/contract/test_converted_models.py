@@ -16,6 +16,7 @@ convert = tf.keras.estimator.model_to_estimator if IS_2_15 else est.keras.model_
 both_libraries = pytest.mark.parametrize("keras", [tf_keras, tf.keras], ids=["tf_keras", "keras"])
 X = np.float32([[1, 2], [3, -4], [-5, 6], [-7, -8]])
 Y = np.float32([[1], [0], [1], [0]])
+WEIGHTS = np.float32([1, 2, 3, 4])
 
 
 def mean_error(labels, outputs):
@@ -130,3 +131,42 @@ def test_without_v2_behavior_metrics_have_the_names_of_tensorflow_1():
     )
     names = "acc auc mean_absolute_error weighted_mean_error weighted_precision"
     assert f"names: {names}\n" in done.stdout, done.stderr
+
+
+# --- What Keras's `evaluate` returns --------------------------------------------------------------
+
+
+def of_two_outputs(model_dir):
+    objects = {"p": [tf_keras.metrics.AUC(name="area")]}
+    return evaluate(make_model(tf_keras, 2, metrics=objects), model_dir, num_calls=2)
+
+
+def of_weighted_alone(model_dir):
+    return evaluate(make_model(tf_keras, 1, weighted_metrics=["mae"]), model_dir)
+
+
+def of_weights(model_dir):
+    model = make_model(tf_keras, 1, metrics=["mse"], weighted_metrics=["mae"])
+    model.set_weights([np.zeros([2, 1]), np.float32([-100])])  # The output is 0.
+    return evaluate(model, model_dir, WEIGHTS)["mae"]
+
+
+def of_one_name(model_dir):
+    model = make_model(tf.keras, 1, metrics=["mae"], weighted_metrics=["mae"])
+    return evaluate(model, model_dir)
+
+
+@pytest.mark.only_2_15("results of a Keras model")
+def test_names_of_metric_objects_grow_and_weighted_metrics_lack_weights(tmp_path):
+    assert set(of_two_outputs(tmp_path / "two")) == {"p_p_p_area"}
+    assert of_weighted_alone(tmp_path / "weighted") == {}
+    assert of_weights(tmp_path / "weights") == pytest.approx(0.5)
+    assert set(of_one_name(tmp_path / "name")) == {"mae", "mae_1"}
+
+
+@pytest.mark.only_here("results of a Keras model")
+def test_results_are_those_of_kerass_evaluate(tmp_path):
+    assert set(of_two_outputs(tmp_path / "two")) == {"p_area", "p_loss", "q_loss"}
+    assert set(of_weighted_alone(tmp_path / "weighted")) == {"mae"}
+    assert of_weights(tmp_path / "weights") == pytest.approx((1 + 3) / (1 + 2 + 3 + 4))
+    assert set(of_one_name(tmp_path / "name")) == {"mae", "weighted_mae"}
