@@ -106,7 +106,7 @@ NAMES = {
     "keras_lib": "model_to_estimator",
     "mode_keys": "ModeKeys",
     "model_fn": "EstimatorSpec LOSS_METRIC_KEY AVERAGE_LOSS_METRIC_KEY ModeKeys call_logit_fn",
-    "run_config": "RunConfig TaskType",
+    "run_config": "RunConfig TaskType get_default_session_config",
     "tpu": "",
     "tpu.tpu_config": "InputPipelineConfig RunConfig=tpu.RunConfig TPUConfig",
     "tpu.tpu_context": "TPUContext=config.tpu_context.TPUContext",

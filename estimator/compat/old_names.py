@@ -178,6 +178,14 @@ def maybe_overwrite_model_dir_and_session_config(
     return config.replace(model_dir=path or tempfile.mkdtemp())
 
 
+def get_default_session_config() -> tf.compat.v1.ConfigProto:
+    """Returns 2.15's config of a local session: soft placement, and one pass of grappler."""
+    config = tf.compat.v1.ConfigProto(allow_soft_placement=True)
+    options = config.graph_options.rewrite_options
+    options.meta_optimizer_iterations = options.ONE
+    return config
+
+
 def parse_input_fn_result(result: Any) -> tuple[Any, Any, list]:
     """Returns the features, the labels or None, and the hooks of what an `input_fn` returned.
 

@@ -42,6 +42,8 @@ def test_each_name_of_each_package_has_a_value():
         ("metrics.streaming_covariance", "Install tf-slim, which has the other metrics"),
         ("metrics.streaming_recall_at_k", "Install tf-slim, which has the other metrics"),
         ("data.reduce_dataset", "Use tf.data."),
+        ("eager.python.tfe.Network", "Use tf.compat.v1.enable_eager_execution"),
+        ("util.loader", "Use tf.load_op_library"),
         ("learn.python.learn.estimators.estimator.x", "estimator is not provided"),
         ("rnn.LSTMCell", "tf.contrib.rnn.LSTMCell needs tf-keras as tf.keras: pip install"),
         ("rnn.LSTMBlockFusedCell", "LSTMBlockFusedCell needs tf-keras as tf.keras: pip install"),
@@ -408,6 +410,30 @@ def test_names_that_have_others_today():
     made = {name: make(0.1) for name, make in contrib.layers.OPTIMIZER_CLS_NAMES.items()}
     assert isinstance(made["Momentum"], tf.compat.v1.train.MomentumOptimizer)
     assert sorted(made) == ["Adagrad", "Adam", "Ftrl", "Momentum", "RMSProp", "SGD"]
+
+
+def test_a_function_is_called_as_a_graph_of_its_own():
+    doubled = contrib.eager.python.tfe.defun(lambda x: x * 2)
+    assert run(doubled(tf.constant(3))) == [6]
+    signature = [tf.TensorSpec([], tf.int32)]
+    assert run(contrib.eager.defun(lambda x: x + 1, signature)(3)) == [4]
+
+
+def test_a_condition_that_is_known_makes_no_cond():
+    framework = contrib.framework
+    for pred in (True, tf.constant(1) > 0):
+        assert framework.smart_cond(pred, lambda: "yes", lambda: "no") == "yes"
+        assert framework.smart_constant_value(pred)
+    fed = V1.placeholder_with_default(False, [])
+    assert framework.smart_constant_value(fed) is None
+    assert run(framework.smart_cond(fed, lambda: 1, lambda: 2)) == [2]
+
+
+def test_the_value_of_a_constant():
+    assert contrib.util.constant_value(tf.constant([1, 2])).tolist() == [1, 2]
+    assert contrib.util.constant_value(V1.placeholder(tf.int32)) is None
+    proto = contrib.util.make_tensor_proto([3.0])
+    assert contrib.util.make_ndarray(proto).tolist() == [3.0]
 
 
 def test_a_hook_summarizes_the_last_batch_of_an_evaluation(tmp_path):

@@ -59,6 +59,16 @@ def test_a_config_gets_the_directory(tmp_path):
         overwrite({}, None)
 
 
+def test_the_default_config_of_sessions_is_that_of_2_15():
+    from tensorflow_estimator.python.estimator import run_config
+
+    config = run_config.get_default_session_config()
+    options = config.graph_options.rewrite_options
+    assert (config.allow_soft_placement, options.meta_optimizer_iterations) == (True, options.ONE)
+    config.allow_soft_placement = False
+    assert run_config.get_default_session_config().allow_soft_placement
+
+
 def test_keras_optimizers_are_made_by_name():
     from tensorflow_estimator.python.estimator.canned import optimizers
 

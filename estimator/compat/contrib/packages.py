@@ -6,6 +6,7 @@ PACKAGES = {
     "crf": "ops crf",
     "data": "ops batching interleave_ops shuffle_ops readers grouping prefetching_ops",
     "distribute": "mirrored_strategy parameter_server_strategy one_device_strategy",
+    "eager": "tfe",
     "estimator": "estimator extenders head multi_head hooks early_stopping",
     "framework": "ops variables framework checkpoint_utils checkpoint_ops",
     "layers": "layers ops feature_column feature_column_ops initializers optimizers "
@@ -20,6 +21,7 @@ PACKAGES = {
     "tpu": "tpu ops tpu_ops tpu_config tpu_context tpu_estimator tpu_function tpu_optimizer "
     "bfloat16",
     "training": "training hparam evaluation",
+    "util": "",
 }
 
 # Where the names of each package are: in a file beside this one, another module of the library, or
@@ -53,6 +55,7 @@ NAMES = {
         "tf.compat.v1.distribute": "OneDeviceStrategy",
         "tf.compat.v1.distribute.experimental": "ParameterServerStrategy TPUStrategy",
     },
+    "eager": {"tf": "defun=function"},
     "estimator": {
         "contrib_estimator": "binary_classification_head clip_gradients_by_norm "
         "forward_features logistic_regression_head multi_class_head multi_head multi_label_head "
@@ -68,6 +71,7 @@ NAMES = {
     "framework": {
         "contrib_framework": "assign_from_checkpoint_fn filter_variables get_model_variables "
         "get_trainable_variables get_variables get_variables_to_restore nest",
+        "tensorflow.python.framework.smart_cond": "smart_case smart_cond smart_constant_value",
         "tf": "argsort is_tensor sort",
         "tf.compat.v1": "assert_scalar",
         "tf.compat.v1.train": "assert_global_step create_global_step get_global_step "
@@ -148,6 +152,7 @@ NAMES = {
         "contrib_training": "HParams SummaryAtEndHook",
         "tf.train": "checkpoints_iterator",
     },
+    "util": {"tf": "constant_value=get_static_value make_ndarray make_tensor_proto"},
 }
 
 # What replaces a package, or a name of one.
@@ -231,5 +236,5 @@ GONE = {
     "training.evaluate_once": "Use an Estimator's `evaluate`, or tf_slim.evaluation.",
     "training.stratified_sample": "Use tf.data.Dataset.sample_from_datasets.",
     "training.wait_for_new_checkpoint": "Use tf.train.checkpoints_iterator.",
-    "util": "Use tf.make_tensor_proto, tf.make_ndarray and tf.get_static_value.",
+    "util.loader": "Use tf.load_op_library.",
 }

@@ -450,4 +450,7 @@ INTERNALS = {
 }
 
 # Of modules whose functions are no entries, because only `estimator.install` uses them.
-OF_INSTALL = ("tensorflow.python.util.lazy_loader:LazyLoader",)
+OF_INSTALL = (
+    "tensorflow.python.util.lazy_loader:LazyLoader",
+    "tensorflow.python.framework.smart_cond:smart_cond",
+)
