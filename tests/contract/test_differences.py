@@ -309,6 +309,36 @@ def test_a_step_of_an_evaluation_in_central_storage_is_a_batch(tmp_path):
     assert central_evaluation(tmp_path) == (1.0, 3.0)
 
 
+def trained_with_total_loss(tmp_path):
+    """The weight after a step on the examples 1 and 2, each on a replica that has its mean."""
+
+    def model_fn(features, labels, mode):
+        w = v1.get_variable("w", [], initializer=v1.zeros_initializer())
+        x = tf.cast(features["x"], tf.float32) + 1
+        v1.losses.mean_squared_error(x, w * tf.ones_like(x))
+        loss, step = v1.losses.get_total_loss(), v1.train.get_global_step()
+        train_op = v1.train.GradientDescentOptimizer(0.1).minimize(loss, step)
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    with tf.Graph().as_default():
+        strategy = tf.distribute.experimental.CentralStorageStrategy(["/cpu:0", "/cpu:1"], "/cpu:0")
+    config = est.RunConfig(
+        session_config=v1.ConfigProto(device_count={"CPU": 2}), train_distribute=strategy
+    )
+    made = est.Estimator(model_fn, os.fspath(tmp_path), config).train(numbers(2), steps=1)
+    return made.get_variable_value("w")
+
+
+@pytest.mark.only_2_15("losses in collections, on several replicas")
+def test_a_replica_also_finds_the_losses_of_those_before(tmp_path):
+    assert trained_with_total_loss(tmp_path) == pytest.approx(0.4)  # -(-2 + (-2 - 4)) / 2 * 0.1
+
+
+@pytest.mark.only_here("losses in collections, on several replicas")
+def test_a_replica_finds_its_own_losses(tmp_path):
+    assert trained_with_total_loss(tmp_path) == pytest.approx(0.3)  # -(-2 - 4) / 2 * 0.1
+
+
 # --- Counting steps ------------------------------------------------------------------------------
 
 
