@@ -133,7 +133,7 @@ from estimator._tf.random import (
     random_ops_replaced,
     swap_seed_counter,
 )
-from estimator._tf.replica_losses import keep_collections_apart, layer_regularizers_by_replica
+from estimator._tf.replica_losses import keep_losses_apart, layer_regularizers_by_replica
 from estimator._tf.session import (
     FunctionSession,
     InterruptibleSession,

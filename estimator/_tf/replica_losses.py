@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import importlib
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.ops import variable_scope
+from tensorflow.python.ops import variables
 
 from estimator._tf.patches import Patch, patched, together
 
+_KEYS = tf.compat.v1.GraphKeys
+_LOSSES = {_KEYS.LOSSES, _KEYS.REGULARIZATION_LOSSES}
+# Collections of TensorFlow for other things, some of which only the first replica makes.
+_SHARED = {name for name in vars(_KEYS).values() if isinstance(name, str)} - _LOSSES
 
-def keep_collections_apart(graph: tf.Graph) -> None:
-    """From now on, a replica that reads a collection does not find tensors of other replicas in it.
+
+def keep_losses_apart(graph: tf.Graph) -> None:
+    """From now on, a replica that reads a collection does not find losses of other replicas in it.
 
     Replicas build in one graph, so `tf.compat.v1.losses.get_total_loss()` of the second one would
     have the losses of the first one, too, as in tf.estimator; where replicas share variables, their
-    gradients as well. Whoever is not a replica finds all. `Graph._collections` 2.16 to 2.21.
+    gradients as well. Losses are floating-point tensors in TensorFlow's collections of losses, and
+    in those that a program names. Whoever is not a replica finds all. `Graph._collections`, and
+    `ReplicaContext._local_replica_id`, 2.16 to 2.21.
     """
     if not isinstance(graph._collections, _Collections):
         graph._collections = _Collections(graph._collections)
@@ -28,48 +34,51 @@ def keep_collections_apart(graph: tf.Graph) -> None:
 def layer_regularizers_by_replica() -> Patch:
     """Inside, a regularizer of a layer of `tf.layers` counts on each replica.
 
-    The layer calls it when it makes its variable, which only the first replica does. Here, what it
-    notes is computed by whoever reads it, as for `get_variable`: from the replica's own copy of the
-    variable. `Layer.add_loss` of tf-keras's and TensorFlow's legacy layers, and
-    `variable_scope._LazyEvalTensor`, 2.16 to 2.21.
+    The layer calls it when it makes its variable, which only the first replica does. Here, another
+    replica that reads the collection finds what it is for its own copy of the variable.
+    `Layer._handle_weight_regularization` of tf-keras and of TensorFlow's copy of it, 2.16 to 2.21.
     """
-    modules = ["tensorflow.python.keras.legacy_tf_layers.base"]
+    modules = ["tensorflow.python.keras.engine.base_layer_v1"]
     if "tf_keras" in sys.modules:
-        modules.append("tf_keras.src.legacy_tf_layers.base")
+        modules.append("tf_keras.src.engine.base_layer_v1")
     layers = [importlib.import_module(name).Layer for name in modules]
-    return together([patched(layer, "add_loss", _adding_lazy_losses) for layer in layers])
+    name = "_handle_weight_regularization"
+    return together([patched(layer, name, _noting_regularizers) for layer in layers])
 
 
-def _adding_lazy_losses(original: Callable) -> Callable:
-    def add_loss(layer: Any, losses: Any, inputs: Any = None) -> None:
-        if _this_replica() is not None:
-            losses = [_lazy(one) if callable(one) else one for one in tf.nest.flatten(losses)]
-        original(layer, losses, inputs)
+def _noting_regularizers(original: Callable) -> Callable:
+    def handle(layer: Any, name: str, variable: Any, regularizer: Callable) -> None:
+        if _this_replica() is None:
+            original(layer, name, variable, regularizer)
+            return
+        losses = tf.compat.v1.get_collection_ref(_KEYS.REGULARIZATION_LOSSES)
+        is_partitioned = isinstance(variable, variables.PartitionedVariable)
+        for part in variable if is_partitioned else [variable]:
+            num_before = len(losses)
+            original(layer, name, part, regularizer)
+            # A getter may return a tensor instead, which each replica makes itself.
+            if isinstance(losses, _ByReplica) and isinstance(part, tf.Variable):
+                losses.compute_anew(losses[num_before:], name, regularizer, part)
 
-    return add_loss
-
-
-def _lazy(loss: Callable[[], Any]) -> Callable[[], Any]:
-    def compute() -> Any:
-        value = variable_scope._LazyEvalTensor(loss)
-        return None if value._master_tensor is None else value
-
-    return compute
+    return handle
 
 
 def _this_replica() -> int | None:
-    """Returns a number that differs between replicas; None if this thread is not one of several."""
+    """Returns the number of this replica; None outside of replicas, or if there is only one."""
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
         return None
-    return threading.get_ident()
+    number = getattr(context, "_local_replica_id", None)
+    return (
+        number if isinstance(number, int) else None
+    )  # A tensor if all replicas are built at once.
 
 
 class _Collections(dict):
-    """The collections of a graph by name; new ones are `_ByReplica`."""
+    """The collections of a graph by name; those that losses may be in are `_ByReplica`."""
 
     def __setitem__(self, name: Any, values: Iterable) -> None:
-        super().__setitem__(name, _ByReplica(values))
+        super().__setitem__(name, values if name in _SHARED else _ByReplica(values))
 
     def get(self, name: Any, default: Any = None) -> Any:
         if name not in self:
@@ -78,21 +87,49 @@ class _Collections(dict):
 
 
 class _ByReplica(list):
-    """A collection in which a replica finds all but the tensors that other replicas put there."""
+    """A collection in which a replica finds all but the losses that other replicas put there."""
 
     def __init__(self, values: Iterable) -> None:
         super().__init__()
-        self._replicas: dict[int, int | None] = {}  # By the tensors' ids.
+        self._replicas: dict[int, int | None] = {}  # By the losses' ids.
+        self._compute: dict[int, Callable[[], Any]] = {}  # For another replica, likewise.
+        self._computed: dict[tuple, Any] = {}
+        self.extend(values)
+
+    def append(self, value: Any) -> None:
+        if isinstance(value, tf.Tensor) and value.dtype.is_floating:
+            self._replicas[id(value)] = _this_replica()
+        super().append(value)
+
+    def extend(self, values: Iterable) -> None:
         for value in values:
             self.append(value)
 
-    def append(self, value: Any) -> None:
-        if isinstance(value, tf.Tensor):
-            self._replicas[id(value)] = _this_replica()
-        super().append(value)
+    def __iadd__(self, values: Iterable) -> _ByReplica:  # type: ignore[misc]
+        self.extend(values)
+        return self
 
     def __iter__(self) -> Iterator[Any]:
         replica = _this_replica()
         for value in super().__iter__():
             if replica is None or self._replicas.get(id(value)) in (None, replica):
                 yield value
+            elif id(value) in self._compute:
+                yield self._for_this_replica(replica, id(value))
+
+    def compute_anew(
+        self, losses: Iterable, name: str, regularizer: Callable, variable: tf.Variable
+    ) -> None:
+        """Has the other replicas find, for these losses, those of their copies of a variable."""
+
+        def compute() -> Any:
+            with tf.name_scope(f"{name}/Regularizer"):
+                return regularizer(variable)
+
+        self._compute |= {id(loss): compute for loss in losses}
+
+    def _for_this_replica(self, replica: int, loss: int) -> Any:
+        key = replica, loss, tf.compat.v1.get_default_graph()
+        if key not in self._computed:
+            self._computed[key] = self._compute[loss]()
+        return self._computed[key]

@@ -16,10 +16,10 @@ from estimator import _tf
 LARGE_BYTES = 2**16
 
 _NUMBERS = "biufc"  # Kinds of dtypes: bool, int, unsigned int, float, complex.
-_STRINGS = "OT"  # Objects, which are strings here, and NumPy's strings of variable length.
 # An array of more bytes is told apart from others by that many of them: by parts of this size.
 _MAX_COMPARED, _PART_BYTES = 32 * 2**20, 4096
-_MAX_STRINGS = 2**18
+_MAX_STRINGS = 2**16
+_PRIME = 1_000_003
 # TensorFlow copies an array whose address is not a multiple of this.
 _ALIGNMENT = 64
 # The arrays that the datasets of a graph take, numbered.
@@ -64,12 +64,20 @@ def samples_of_arrays(graph: tf.Graph) -> Iterator[bytes | memoryview]:
     """
     for array in _arrays.get(graph, {}).values():
         yield f"{array.shape} {array.dtype}".encode()
-        yield from _strings(array) if array.dtype.kind in _STRINGS else _parts(array)
+        yield from _strings(array) if _has_strings(array) else _parts(array)
+
+
+def _has_strings(array: np.ndarray) -> bool:
+    return array.dtype.hasobject or array.dtype.kind == "T"  # NumPy's of variable length.
 
 
 def _strings(array: np.ndarray) -> Iterator[bytes]:
-    step = -(-array.size // _MAX_STRINGS) or 1
-    yield repr(array.ravel()[::step].tolist()).encode()
+    chosen = array.ravel()[:: -(-array.size // _MAX_STRINGS) or 1]
+    half = _MAX_COMPARED // (2 * max(1, chosen.size))
+    for value in chosen.tolist():
+        string = value if isinstance(value, str | bytes) else repr(value)
+        parts = (string[:half], string[-half:]) if len(string) > 2 * half else (string,)
+        yield repr((len(string), *parts)).encode()
 
 
 def _parts(array: np.ndarray) -> Iterator[memoryview]:
@@ -77,7 +85,9 @@ def _parts(array: np.ndarray) -> Iterator[memoryview]:
         array = array[:: -(-array.nbytes // _MAX_COMPARED)]  # Less to copy.
     content = memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
     step = max(_PART_BYTES, -(-len(content) * _PART_BYTES // _MAX_COMPARED))
-    for start in range(0, len(content), step):
+    for number, place in enumerate(range(0, len(content), step)):
+        # Not always at the same place of a row, of which the beginning may be padding.
+        start = place + number * _PRIME % (step - _PART_BYTES + 1)
         yield content[start : start + _PART_BYTES]
 
 

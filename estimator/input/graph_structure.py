@@ -17,8 +17,6 @@ _FILLS = {
     "LookupTableImport",
     "LookupTableImportV2",
 }
-# Attributes that number functions of Python, or name resources.
-_NAMES = ("token", "shared_name")
 
 
 class GraphStructure:
@@ -33,6 +31,7 @@ class GraphStructure:
     def __init__(self, graph_def: Any) -> None:
         """Takes a GraphDef, whose ops lose their names and inputs."""
         self._functions = {f.signature.name: f for f in graph_def.library.function}
+        _number_python_functions(graph_def)
         self._digests: dict[str, bytes] = {}
         self._nodes = _Nodes(graph_def.node, {}, self._digest_of_function)
 
@@ -101,7 +100,8 @@ class _Nodes:
             elif current not in begun:
                 begun.add(current)
                 needed = map(_op_of, self._needed_by(current))
-                stack += [n for n in needed if n not in begun and n not in self._digests]
+                new = [n for n in needed if n not in begun and n not in self._digests]
+                stack += reversed(new)  # The first input first, which enters a loop.
             else:
                 self._digests[current] = self._compute(current)
         return self._digests[name]
@@ -136,7 +136,7 @@ class _Nodes:
         del node.input[:]
         node.op = self._called(node.op)
         for key in list(node.attr):
-            if key in _NAMES or key.startswith("_"):  # The latter are notes, such as shapes.
+            if key == "shared_name" or key.startswith("_"):  # The latter are notes, as of shapes.
                 del node.attr[key]
         for attr in node.attr.values():
             kind = attr.WhichOneof("value")
@@ -145,13 +145,35 @@ class _Nodes:
                 function.name = self._called(function.name)
 
     def _known(self, tensor: str) -> bytes:
-        """Returns the digest of an input, which is not known where ops form a cycle."""
+        """Returns the digest of an input; where ops form a cycle, what is known of it."""
         name, _, output = tensor.lstrip("^").partition(":")
-        return self._digests.get(name, b"cycle") + output.encode()
+        digest = self._digests.get(name)
+        if digest is None:
+            inputs = map(_op_of, self._inputs[name])
+            digest = _hash([b"cycle", *(self._digests.get(n, b"") for n in inputs)])
+        return digest + output.encode()
 
     def _called(self, op: str) -> str:
         digest = self._digest_of_function(op)
         return op if digest is None else digest.hex()
+
+
+def _number_python_functions(graph_def: Any) -> None:
+    """Gives the functions of Python the numbers of their order in the graph, not in the process.
+
+    They tell, for example, apart the arrays that such functions pass to datasets.
+    """
+    called = [
+        node
+        for nodes in (graph_def.node, *(f.node_def for f in graph_def.library.function))
+        for node in nodes
+        if "token" in node.attr
+    ]
+    tokens = {node.attr["token"].s for node in called}
+    order = sorted(tokens, key=lambda token: (len(token), token))  # They end with a number.
+    numbers = {token: b"%d" % number for number, token in enumerate(order)}
+    for node in called:
+        node.attr["token"].s = numbers[node.attr["token"].s]
 
 
 def _op_of(tensor: str) -> str:

@@ -29,7 +29,7 @@ def building(
     runtime.start_eager_context()
     graph = ProgramGraph()
     if runtime.num_replicas > 1:
-        _tf.keep_collections_apart(graph)
+        _tf.keep_losses_apart(graph)
     _tf.take_names(graph, names or {})
     with (
         BUILD_LOCK,

@@ -145,6 +145,38 @@ def test_of_a_very_large_array_parts_from_its_beginning_to_its_end_are_compared(
     assert len(set(found)) == 4
 
 
+def test_the_beginning_of_rows_that_are_padded_does_not_hide_the_rest():
+    def identity(value):
+        rows = np.zeros([2**14, 2**10], np.int64)
+        rows[:, 2**9 :] = value
+        return identity_of(lambda: DATA.from_tensor_slices(rows))
+
+    assert identity(1) == identity(1) != identity(2)
+
+
+def test_of_two_arrays_the_one_that_is_read_counts():
+    def identity(place, other):
+        def make():
+            data = [DATA.from_tensor_slices(np.full([20_000], n, np.int64)) for n in (0, 1)]
+            return data[place].concatenate(data[other])
+
+        return identity_of(make)
+
+    found = [identity(*places) for places in ((0, 1), (0, 1), (1, 0), (0, 0))]
+    assert found[0] == found[1]
+    assert len(set(found)) == 3
+
+
+@pytest.mark.parametrize("length", [10, 20_000])
+def test_long_strings_are_compared_by_both_ends(length):
+    def identity(changed):
+        texts = np.array([bytes([i % 256]) * length for i in range(3000)], object)
+        texts[7] = texts[7][:-1] + changed
+        return identity_of(est.inputs.numpy_input_fn({"x": texts}, shuffle=False).build_dataset)
+
+    assert identity(b"a") == identity(b"a") != identity(b"b")
+
+
 def test_a_buffer_that_is_filled_again_is_read_anew(tmp_path):
     """As a replay buffer: what the shuffle had read of its old rows must not come."""
     buffer, seen = np.zeros([3000, 8], np.float32), []

@@ -58,6 +58,15 @@ def of_first_variable(first, second):
     return DATA.from_tensors(values[0].read_value())
 
 
+def of_first_function(first, second):
+    """Both functions of Python are in the graph, as two arrays that stay out of it would be."""
+    data = [
+        DATA.range(2).map(lambda x, n=n: tf.numpy_function(lambda y: y + n, [x], tf.int64))
+        for n in (0, 1)
+    ]
+    return data[first].concatenate(data[second])
+
+
 def interleaved(cycle_length):
     return DATA.range(4).interleave(DATA.range, cycle_length=cycle_length)
 
@@ -71,6 +80,7 @@ PAIRS = {
     "tf-keras layer": (lambda: with_layer(2.0, tf_keras), lambda: with_layer(3.0, tf_keras)),
     "table": (lambda: of_first_table([0, 1], [1, 0]), lambda: of_first_table([1, 0], [0, 1])),
     "variable": (lambda: of_first_variable(1.0, 2.0), lambda: of_first_variable(2.0, 1.0)),
+    "Python": (lambda: of_first_function(0, 1), lambda: of_first_function(1, 0)),
     "nested": (lambda: interleaved(1), lambda: interleaved(2)),
     "operands": (
         lambda: DATA.range(3).map(lambda x: x - 2 * x),
@@ -97,6 +107,22 @@ def test_equal_graphs_have_equal_digests_and_others_do_not(name):
 def test_the_order_of_building_does_not_count():
     ab, ba = (digest_of(lambda order=order: features_in_order(order)) for order in ("ab", "ba"))
     assert ab == ba
+
+
+def test_loops_of_v1_are_told_apart():
+    def digest(body):
+        V1.disable_control_flow_v2()
+        try:
+            with tf.Graph().as_default() as graph:
+                V1.while_loop(lambda i, a, b: i < 3, body, [tf.constant(n) for n in (0, 5, 7)])
+                return GraphStructure(graph.as_graph_def()).digest()
+        finally:
+            V1.enable_control_flow_v2()
+
+    def body(i, a, b):
+        return i + 1, a - b, b
+
+    assert digest(body) == digest(body) != digest(lambda i, a, b: (i + 1, b - a, b))
 
 
 def test_ops_may_form_long_chains_and_cycles():

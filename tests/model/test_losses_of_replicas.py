@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.python.layers import core as tensorflow_layers
+from tf_keras.src.legacy_tf_layers import base as tf_keras_base
 from tf_keras.src.legacy_tf_layers import core as tf_keras_layers
 
 import estimator as est
@@ -39,6 +40,33 @@ def by_layer_with_a_regular_output(x):
     return tf_keras_layers.dense(x, 1, **options)
 
 
+def by_layer_of_its_own(x):
+    class Layer(tf_keras_base.Layer):
+        def build(self, shape):
+            self.w = self.add_weight("w", [1, 1], initializer=V1.ones_initializer())
+            self.add_loss(lambda: regularize(self.w))
+            super().build(shape)
+
+        def call(self, x):
+            return x @ self.w
+
+    return Layer(name="layer").apply(x)
+
+
+def by_layer_with_a_getter(x):
+    def get(getter, *args, **kwargs):
+        return getter(*args, **kwargs) * 1.0
+
+    with V1.variable_scope("getter", custom_getter=get):
+        return by_layer_of(tf_keras_layers)(x)
+
+
+def by_extended_collection(x):
+    w = V1.get_variable("w", [1, 1])
+    V1.get_collection_ref("my_losses").extend([regularize(w)])
+    return x @ w
+
+
 def by_collection(x):
     w = V1.get_variable("w", [1, 1])
     V1.add_to_collection("my_losses", regularize(w))
@@ -51,7 +79,10 @@ LAYERS = {
     "tf_keras": (by_layer_of(tf_keras_layers), lambda x: WEIGHT),
     "tensorflow": (by_layer_of(tensorflow_layers), lambda x: WEIGHT),
     "output": (by_layer_with_a_regular_output, lambda x: WEIGHT * x.mean()),
+    "own layer": (by_layer_of_its_own, lambda x: WEIGHT),
+    "getter": (by_layer_with_a_getter, lambda x: WEIGHT),
     "collection": (by_collection, lambda x: WEIGHT),
+    "extended": (by_extended_collection, lambda x: WEIGHT),
 }
 
 
@@ -128,3 +159,36 @@ def test_a_layer_without_a_loss_adds_none(tmp_path):
 
     config = est.RunConfig(str(tmp_path), **cases.STRATEGIES["mirrored_x2"])
     est.Estimator(without, config=config).train(input_fn, steps=1)
+
+
+def test_regularization_losses_are_tensors_on_each_replica(tmp_path):
+    def model_fn(features, labels, mode):
+        y = by_layer_of(tf_keras_layers)(features)
+        losses = V1.losses.get_regularization_losses()
+        assert losses == V1.losses.get_regularization_losses()  # The same, when read again.
+        assert all(isinstance(loss, tf.Tensor) for loss in losses)
+        with tf.control_dependencies(losses):
+            loss = tf.reduce_mean((y - labels) ** 2)
+        train_op = tf.group(V1.train.get_global_step().assign_add(1), *losses)
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    config = est.RunConfig(str(tmp_path), **cases.STRATEGIES["mirrored_x2"])
+    est.Estimator(model_fn, config=config).train(input_fn, steps=1)
+
+
+def test_what_only_the_first_replica_makes_is_found_by_all(tmp_path):
+    """TensorFlow makes summaries on the first replica alone; a hook wants some on each."""
+
+    def model_fn(features, labels, mode):
+        w = V1.get_variable("w", [1, 1])
+        loss = tf.reduce_mean((features @ w - labels) ** 2)
+        V1.summary.scalar("my_loss", loss)
+        hook = V1.train.SummarySaverHook(1, output_dir=tmp_path, summary_op=V1.summary.merge_all())
+        step = V1.train.get_global_step()
+        train_op = V1.train.GradientDescentOptimizer(0.1).minimize(loss, step)
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op, training_hooks=[hook])
+
+    config = est.RunConfig(str(tmp_path), **cases.STRATEGIES["mirrored_x2"])
+    model = est.Estimator(model_fn, config=config)
+    model.train(input_fn, steps=2)
+    assert model.get_variable_value("global_step") == 2

@@ -325,11 +325,14 @@ INTERNALS = {
         "tf_keras.src.optimizers.legacy.optimizer_v2:OptimizerV2#_iterations",
     ),
     # replica_losses.py
-    "keep_collections_apart": ("tensorflow:Graph#_collections",),
+    "keep_losses_apart": (
+        "tensorflow:Graph#_collections",
+        "tensorflow:distribute.ReplicaContext#_local_replica_id",
+    ),
     "layer_regularizers_by_replica": (
-        "tensorflow.python.keras.legacy_tf_layers.base:Layer.add_loss",
-        "tf_keras.src.legacy_tf_layers.base:Layer.add_loss",
-        "tensorflow.python.ops.variable_scope:_LazyEvalTensor",
+        "tensorflow.python.keras.engine.base_layer_v1:Layer._handle_weight_regularization",
+        "tf_keras.src.engine.base_layer_v1:Layer._handle_weight_regularization",
+        "tensorflow.python.ops.variables:PartitionedVariable",
     ),
     # random.py
     "swap_seed_counter": (

@@ -123,12 +123,12 @@ def tf_keras_counts_names_anew():
             assert tf_keras.layers.Dense(1).name == before == "dense"
 
 
-@checks("keep_collections_apart")
+@checks("keep_losses_apart")
 def a_replica_finds_its_own_losses():
     found = []
 
     def build():
-        _tf.keep_collections_apart(V1.get_default_graph())
+        _tf.keep_losses_apart(V1.get_default_graph())
         V1.losses.add_loss(tf.zeros([]))
         found.append(len(V1.losses.get_losses()))
 
@@ -142,6 +142,7 @@ def a_regularizer_of_a_layer_reads_the_replicas_own_variable():
     computed = []
 
     def build():
+        _tf.keep_losses_apart(V1.get_default_graph())
         core.dense(tf.ones([1, 1]), 1, kernel_regularizer=tf.reduce_sum, name="layer")
         computed.append(V1.losses.get_regularization_loss())
 
