@@ -84,7 +84,10 @@ def _parts(array: np.ndarray) -> Iterator[memoryview]:
     if array.nbytes > _MAX_COMPARED and not array.flags.c_contiguous:
         array = array[:: -(-array.nbytes // _MAX_COMPARED)]  # Less to copy.
     content = memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
-    step = max(_PART_BYTES, -(-len(content) * _PART_BYTES // _MAX_COMPARED))
+    if len(content) <= _MAX_COMPARED:
+        yield content
+        return
+    step = -(-len(content) * _PART_BYTES // _MAX_COMPARED)
     for number, place in enumerate(range(0, len(content), step)):
         # Not always at the same place of a row, of which the beginning may be padding.
         start = place + number * _PRIME % (step - _PART_BYTES + 1)

@@ -28,8 +28,6 @@ def building(
     """
     runtime.start_eager_context()
     graph = ProgramGraph()
-    if runtime.num_replicas > 1:
-        _tf.keep_losses_apart(graph)
     _tf.take_names(graph, names or {})
     with (
         BUILD_LOCK,
@@ -47,12 +45,19 @@ def building(
         _tf.keras_optimizers_in_graphs(),
         _tf.keras_variables_in_v1(),
         _tf.tf_keras_updates_of_trained(),
-        _tf.layer_regularizers_by_replica(),
+        _losses_apart(graph, runtime),
         tf.variable_creator_scope(create_resource),
     ):
         tf.compat.v1.set_random_seed(runtime.config.tf_random_seed)
         with _tf.checkpoint_initializers_outside_loops(), _tf.tf_keras_names_by_thread():
             yield graph, tf.compat.v1.train.get_or_create_global_step()
+
+
+def _losses_apart(graph: tf.Graph, runtime: Runtime) -> contextlib.AbstractContextManager[None]:
+    if runtime.num_replicas == 1:
+        return contextlib.nullcontext()
+    _tf.keep_losses_apart(graph)
+    return _tf.layer_regularizers_by_replica()
 
 
 @contextlib.contextmanager
