@@ -25,7 +25,7 @@ class GraphStructure:
     An op's digest has its type, its attributes and the digests of its inputs; that of a handle has
     what fills the variable or table. It does not have names, which differ between equal graphs:
     TensorFlow numbers the functions of a process, Keras its layers, and a program may build the
-    same ops in another order. It has no devices either: an input is on the CPU, however called.
+    same ops in another order. Nor does it have devices: an input is always on the CPU.
     """
 
     def __init__(self, graph_def: Any) -> None:
@@ -161,7 +161,7 @@ class _Nodes:
 def _number_python_functions(graph_def: Any) -> None:
     """Gives the functions of Python the numbers of their order in the graph, not in the process.
 
-    They tell, for example, apart the arrays that such functions pass to datasets.
+    By them two arrays differ, for example, that such functions pass to datasets.
     """
     called = [
         node

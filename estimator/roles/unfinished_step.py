@@ -58,7 +58,7 @@ class UnfinishedStep:
         try:
             with tf.io.gfile.GFile(self._path) as file:
                 return str(file.read())
-        except tf.errors.NotFoundError:
+        except (tf.errors.NotFoundError, UnicodeDecodeError):
             return ""
 
     def _write(self, text: str) -> None:

@@ -108,9 +108,10 @@ def test_attributes_count_that_code_reads_without_their_names(monkeypatch, read,
     before = values(read)
     assert values(read) == before
     monkeypatch.setattr(owner, name, 2.0)
-    assert values(read) != before
+    changed = values(read)
+    assert changed != before
     monkeypatch.setitem(globals(), "UNREAD", 2)
-    assert values(read) == values(read)
+    assert values(read) == changed
 
 
 @pytest.mark.parametrize(
