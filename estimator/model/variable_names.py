@@ -5,8 +5,9 @@ of the same name in turn to every creation. But `get_variable` finds its own var
 one, so the next creation of that name, such as the "total" and "count" of `tf.compat.v1.metrics`,
 would get the wrong variable. So what `get_variable` creates is marked.
 
-A name that includes the name scope, as in `tf.compat.v1.metrics.recall_at_k`, begins with
-"replica_1/" on the second replica, and TensorFlow would take it for a different variable.
+A name that includes the name scope, as in `tf.compat.v1.metrics.recall_at_k`, or the name of a
+tensor, as in `ExponentialMovingAverage.apply`, begins with "replica_1/" on the second replica, and
+TensorFlow would take it for a different variable.
 """
 
 from __future__ import annotations
@@ -33,7 +34,14 @@ def marking_get_variable() -> Iterator[None]:
     around, _, own = scope.rpartition("/")
     is_replicas = re.fullmatch(r"replica_\d+", own) is not None
 
+    def without_replica(name: str) -> str:
+        if not is_replicas or not name.startswith(f"{scope}/"):
+            return name
+        rest = name.removeprefix(f"{scope}/")
+        return f"{around}/{rest}" if around else rest
+
     def note(getter: Callable, name: str, *args: Any, **kwargs: Any) -> Any:
+        name = without_replica(name)
         names.append(name)
         try:
             return getter(name, *args, **kwargs)
@@ -41,10 +49,8 @@ def marking_get_variable() -> Iterator[None]:
             names.pop()
 
     def mark(next_creator: Callable, **kwargs: Any) -> tf.Variable:
-        name = kwargs.get("name")
-        if is_replicas and name and name.startswith(f"{scope}/"):
-            rest = name.removeprefix(f"{scope}/")
-            name = kwargs["name"] = f"{around}/{rest}" if around else rest
+        if name := kwargs.get("name"):
+            name = kwargs["name"] = without_replica(name)
         if names and name and name.startswith(names[-1]):
             kwargs["name"] = name + _MARK
         return next_creator(**kwargs)

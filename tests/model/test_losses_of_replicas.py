@@ -192,3 +192,28 @@ def test_what_only_the_first_replica_makes_is_found_by_all(tmp_path):
     model = est.Estimator(model_fn, config=config)
     model.train(input_fn, steps=2)
     assert model.get_variable_value("global_step") == 2
+
+
+@pytest.mark.parametrize("zero_debias", [False, True])
+@pytest.mark.parametrize("loop", [1, NUM_STEPS])
+@pytest.mark.parametrize("strategy", ["no_strategy", "mirrored_x2", "central_storage_x2"])
+def test_moving_averages_of_losses_are_those_of_the_whole_batch(
+    strategy, loop, zero_debias, tmp_path
+):
+    def model_fn(features, labels, mode):
+        with tf.name_scope("tower"):
+            loss = tf.reduce_mean(features * labels, name="loss")
+        averages = V1.train.ExponentialMovingAverage(0.5, zero_debias=zero_debias, name="avg")
+        with tf.control_dependencies([averages.apply([loss])]):
+            train_op = V1.train.get_global_step().assign_add(1)
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    config = est.RunConfig(str(tmp_path), iterations_per_loop=loop, **cases.STRATEGIES[strategy])
+    model = est.Estimator(model_fn, config=config)
+    model.train(input_fn)
+    average = 0.0
+    for loss in np.mean(np.split(X * Y, NUM_STEPS), axis=(1, 2)):
+        average = (average + loss) / 2
+    if zero_debias:
+        average /= 1 - 0.5**NUM_STEPS
+    assert model.get_variable_value("tower/loss/avg") == pytest.approx(average, rel=1e-5)
