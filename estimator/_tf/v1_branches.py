@@ -17,6 +17,11 @@ def v1_branch_of(graph: tf.Graph) -> Any:
     return next(_enclosing(graph._get_control_flow_context()), None)
 
 
+def is_in_v1_loop(op: tf.Operation) -> bool:
+    """Returns whether `op` is in a loop of v1 control flow. WhileContext, 2.16 to 2.21."""
+    return any(context.IsWhileContext() for context in _enclosing(op._get_control_flow_context()))
+
+
 def after_v1_branches(op: tf.Operation, other: tf.Operation | None = None) -> tf.Operation:
     """Returns an op that `other` can wait for to run after `op`, even if its branch is not taken.
 

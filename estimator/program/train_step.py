@@ -22,7 +22,7 @@ from estimator.program.loop_output import LoopOutput, build_loop_output
 from estimator.program.skipped_steps import build_revert
 from estimator.program.step_models import StepModels, build_step_models
 from estimator.program.step_ops import all_parts, as_ops, ops_run_for, without_ops_for_sessions
-from estimator.program.step_order import order_assignments, order_reads
+from estimator.program.step_order import order_accesses, order_assignments
 from estimator.program.step_plan import StepPlan, StepStart
 from estimator.program.step_summaries import (
     StepSummaries,
@@ -220,7 +220,7 @@ def _gpu_to_run_ahead_on(plan: StepPlan, start: StepStart, models: StepModels) -
 def _order(
     plan: StepPlan, start: StepStart, models: StepModels, step_ops: list[tf.Operation]
 ) -> None:
-    """Orders assignments after the batches, and after reads that must not see the new values."""
+    """Orders assignments after the batches, and the accesses to each variable."""
     # A loop runs no iteration without a batch.
     uncertain = [] if isinstance(plan.source, LoopInput) else start.batches
     branches = [one.update for one in models.accumulations if one.counts_step]
@@ -228,7 +228,7 @@ def _order(
     seen = as_ops([*losses, *summaries_since(start.summaries_before)])
     running = list(dict.fromkeys([*step_ops, *ops_run_for(seen, models.new_ops)]))
     order_assignments(running, start.step, plan.global_step, uncertain, branches)
-    order_reads(models.new_ops, [*step_ops, *seen])
+    order_accesses(models.new_ops, [*step_ops, *seen])
     if start.is_in_loop:
         graph = tf.compat.v1.get_default_graph()
         _tf.forget_waits(graph, without_waits(models.replicas.waits, step_ops))

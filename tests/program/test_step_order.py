@@ -162,6 +162,95 @@ def test_what_keras_assigns_waits_for_reads_before_it(where, loop, unordered):
     assert unordered(model_fn, iterations_per_loop=loop) == []
 
 
+def build_updates_of_one_optimizer(step, loss, variables):
+    """Both update the powers of the betas, after their own part of the weights."""
+    optimizer = V1.train.AdamOptimizer(0.1)
+    return [optimizer.minimize(loss, var_list=[variable]) for variable in variables]
+
+
+def build_updates_of_the_same_variables(step, loss, variables):
+    optimizers = V1.train.GradientDescentOptimizer(0.1), V1.train.MomentumOptimizer(0.1, 0.9)
+    return [optimizer.minimize(loss * 2.0, var_list=variables) for optimizer in optimizers]
+
+
+def build_counts(step, loss, variables):
+    """Of a read that waits for an assignment to another variable, and of one that does not."""
+    v, w = variables
+    w_changed = w.assign(w * 0.9 + loss)
+    with tf.control_dependencies([w_changed]):
+        v_changed = v.assign(v.read_value() + 1.0)
+    return [w_changed, v.assign_add(1.0), v_changed, w.assign_add(v.read_value())]
+
+
+def build_branches(step, loss, variables):
+    v, w = variables
+    changed = tf.cond(step < 5, lambda: v.assign_add(w) + 0.0, lambda: v.assign(w * loss) + 0.0)
+    return [changed, v.assign(v + 1.0), tf.cond(loss > 0, lambda: w * v, lambda: v + 0.0)]
+
+
+@pytest.mark.usefixtures("control_flow")
+@pytest.mark.parametrize(
+    ("build", "strategy", "loop"),
+    [
+        (build_updates_of_one_optimizer, "no_strategy", 1),
+        (build_updates_of_one_optimizer, "mirrored_x2", 5),
+        (build_updates_of_the_same_variables, "no_strategy", 5),
+        (build_updates_of_the_same_variables, "mirrored_x2", 1),
+        (build_counts, "no_strategy", 1),
+        (build_counts, "mirrored_x2", 5),
+        (build_branches, "no_strategy", 1),
+        (build_branches, "no_strategy", 5),
+    ],
+)
+def test_updates_that_the_program_does_not_order_do_not_race(build, strategy, loop, unordered):
+    def model_fn(features, labels, mode):
+        options = {"aggregation": tf.VariableAggregation.MEAN}
+        v, w = (V1.get_variable(n, initializer=1.0, **options) for n in "vw")
+        step = V1.train.get_global_step()
+        loss = v * w * tf.reduce_mean(features)
+        train_op = tf.group(step.assign_add(1), *build(step, loss, [v, w]))
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    strategies = cases.STRATEGIES[strategy]
+    assert unordered(model_fn, iterations_per_loop=loop, **strategies) == []
+
+
+@pytest.mark.parametrize("loop", [1, 10])
+def test_no_update_of_an_optimizer_that_is_used_twice_is_lost(loop, tmp_path):
+    def model_fn(features, labels, mode):
+        optimizer = V1.train.AdamOptimizer(0.1)
+        losses, train_ops = [], []
+        for name in ("generator", "critic"):
+            w = V1.get_variable(name, [64, 64], initializer=V1.ones_initializer())
+            losses.append(tf.reduce_mean(tf.square(tf.tile(features, [1, 16]) @ w)))
+            train_ops.append(optimizer.minimize(losses[-1], var_list=[w]))
+        train_op = tf.group(V1.train.get_global_step().assign_add(1), *train_ops)
+        return est.EstimatorSpec(mode, loss=tf.add_n(losses), train_op=train_op)
+
+    model = est.Estimator(model_fn, str(tmp_path), est.RunConfig(iterations_per_loop=loop))
+    model.train(cases.input_fn, max_steps=20)
+    # The power is beta at the start, and each of two updates a step multiplies it by beta.
+    assert model.get_variable_value("beta1_power") == pytest.approx(0.9**41, rel=1e-4)
+    weights = model.get_variable_value("generator"), model.get_variable_value("critic")
+    np.testing.assert_array_equal(*weights)
+
+
+def test_a_read_that_waits_for_no_write_is_of_the_value_before_the_step(tmp_path):
+    """Even if it is made after the write."""
+
+    def model_fn(features, labels, mode):
+        w = V1.get_variable("w", initializer=0.0)
+        written = w.assign_add(1.0)
+        with tf.control_dependencies([tf.reduce_sum(tf.random.uniform([300, 300]))]):
+            loss = tf.identity(w)
+        train_op = tf.group(V1.train.get_global_step().assign_add(1), written)
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    model = est.Estimator(model_fn, str(tmp_path), cases.make_config(iterations_per_loop=5))
+    model.train(cases.input_fn, max_steps=5)
+    assert np.float32(model.train_result.loss) == 4
+
+
 def loss_of_a_branch(step, x, w):
     """Returns a loss that reads `w` where its gradient, x, needs none."""
     loss = tf.cond(step < 5, lambda: w * w, lambda: x * w)

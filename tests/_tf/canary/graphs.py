@@ -57,6 +57,24 @@ def a_wait_for_a_branch_that_is_not_taken_ends():
         V1.enable_control_flow_v2()
 
 
+@checks("is_in_v1_loop")
+def an_op_in_a_loop_of_v1_is_told_from_one_outside():
+    V1.disable_control_flow_v2()
+    try:
+        with tf.Graph().as_default():
+            inside = []
+
+            def add_one(i):
+                inside.append(i + 1)
+                return inside
+
+            outside = tf.add(tf.while_loop(lambda i: i < 3, add_one, [0]), 1)
+    finally:
+        V1.enable_control_flow_v2()
+    assert _tf.is_in_v1_loop(inside[0].op)
+    assert not _tf.is_in_v1_loop(outside.op)
+
+
 @checks("initialized_value")
 def a_variable_has_its_initial_value_before_it_is_initialized():
     with tf.Graph().as_default(), V1.Session() as session:

@@ -421,6 +421,10 @@ INTERNALS = {
         "tensorflow.python.ops.control_flow_ops:WhileContext.loop_enters",
         "tensorflow.python.ops.control_flow_ops:WhileContext.loop_exits",
     ),
+    "is_in_v1_loop": (
+        "tensorflow:Operation._get_control_flow_context",
+        "tensorflow.python.ops.control_flow_ops:WhileContext.IsWhileContext",
+    ),
     # variable_use.py
     "written_resources": (
         "tensorflow.python.framework.auto_control_deps_utils:get_read_write_resource_inputs",
