@@ -26,6 +26,7 @@ from estimator.checkpoint.background import IN_THIS_THREAD
 from estimator.checkpoint.errors import may_pass, restore_error
 from estimator.checkpoint.files import open_checkpoint, read_tensor
 from estimator.checkpoint.saver_ops import save_ops
+from estimator.checkpoint.trainer_lock import check_not_replaced
 from estimator.cluster.collectives import ONE_WORKER, Workers
 from estimator.console import log, no_internal_messages
 
@@ -177,6 +178,7 @@ class InputPosition(tf.compat.v1.train.CheckpointSaverListener):
 
     def _make_path(self) -> str:
         """Returns the path of a position, without its step; makes the folder."""
+        check_not_replaced(self._model_dir)  # Else a folder would bring the directory back.
         folder = os.path.join(self._model_dir, _FOLDER)
         tf.io.gfile.makedirs(folder)
         _saved_by_this_process.add(self._model_dir)

@@ -19,13 +19,13 @@ except ImportError:  # Windows has no fcntl, so trainers do not detect each othe
 
 FILE_NAME = "training.lock"
 _POLL_SECS = 0.2
-# The descriptors of the files that this process has locked.
-_held: set[int] = set()
+# The descriptors of the files that this process has locked, by their paths.
+_held: dict[str, int] = {}
 
 
 def _forget_in_child() -> None:
     """Closes the locked files in a forked process, which would hold the locks of a dead parent."""
-    for descriptor in _held:
+    for descriptor in _held.values():
         os.close(descriptor)
     _held.clear()
 
@@ -62,17 +62,37 @@ def trainer_lock(
     is_new = not os.path.isdir(model_dir)
     os.makedirs(model_dir, exist_ok=True)
     path = os.path.join(model_dir, FILE_NAME)
-    descriptor = _wait_for_lock(path, clock() + patience_secs, clock, sleep)
-    _held.add(descriptor)
+    _held[path] = _wait_for_lock(path, clock() + patience_secs, clock, sleep)
     try:
         yield
     finally:
-        if descriptor in _held:  # It is not in a forked process.
-            _held.remove(descriptor)
-            _unlock(path, descriptor)
+        if path in _held:  # It is not in a forked process.
+            _unlock(path, _held.pop(path))
         if is_new:
             with contextlib.suppress(OSError):  # The directory may not be empty.
                 os.rmdir(model_dir)
+
+
+def check_not_replaced(model_dir: str) -> None:
+    """Checks that `model_dir`, if this process has locked it, is still the one that it locked.
+
+    If only the file is gone, it is locked again.
+
+    Raises:
+      RuntimeError: the directory is gone, or another process trains in a new one.
+    """
+    path = os.path.join(model_dir, FILE_NAME)
+    if path not in _held or _is_at(path, _held[path]) or _read_owner(path) == _myself():
+        return
+    descriptor = _try_lock(path) if os.path.isdir(model_dir) else None
+    if descriptor is None:
+        raise RuntimeError(
+            f"`model_dir` ({model_dir}) was removed, moved or replaced while this process trains "
+            "in it, or it is relative and the working directory has changed. This process saves "
+            "nothing there any more."
+        )
+    os.close(_held[path])
+    _held[path] = descriptor
 
 
 def is_locked(model_dir: str) -> bool:

@@ -17,6 +17,7 @@ from estimator.checkpoint.background import CheckpointCopy, PendingSave, call_in
 from estimator.checkpoint.input_position import InputPosition
 from estimator.checkpoint.meta_graph import MetaGraph
 from estimator.checkpoint.saver_ops import has_stock_methods
+from estimator.checkpoint.trainer_lock import check_not_replaced
 from estimator.console import log, no_internal_messages, note
 from estimator.rewrite.collections import only_top_of_graph
 from estimator.summary.whole_file import write_file
@@ -141,6 +142,7 @@ class CheckpointWriter:
         position: InputPosition | None,
         copy: CheckpointCopy | None = None,
     ) -> bool:
+        check_not_replaced(self._model_dir)
         for listener in self._listeners:
             listener.before_save(session, step)
         is_copied = copy is not None and position is not None and position.copy(session)

@@ -21,6 +21,11 @@ FILE_NAME = "metrics.jsonl"
 _MAX_VALUES = 1000
 # How much of the end is read to find a line that an evaluation of the last steps repeats.
 _TAIL_BYTES = 1 << 16
+# How long to wait for another process, which holds the lock for a line.
+_LOCK_PATIENCE_SECS = 5.0
+_LOCK_POLL_SECS = 0.01
+# Directories that somebody else has locked for longer than that.
+_kept_locked: set[str] = set()
 
 
 class MetricsLog:
@@ -40,6 +45,7 @@ class MetricsLog:
         self._model_dir = model_dir
         self._path = os.path.join(model_dir, FILE_NAME)
         self._clock = clock
+        self._has_made_dir = False
         self._has_failed = False
 
     def resume_from(self, step: int) -> None:
@@ -82,7 +88,9 @@ class MetricsLog:
     def _write(self, write: Callable[[], None]) -> None:
         """Calls a function with the file locked; its error costs a line, not the training."""
         try:
-            tf.io.gfile.makedirs(self._model_dir)
+            if not self._has_made_dir:  # One that was removed later is not wanted.
+                tf.io.gfile.makedirs(self._model_dir)
+                self._has_made_dir = True
             with _locked(self._model_dir):
                 if self._has_failed and tf.io.gfile.exists(self._path):
                     self._keep(lambda line: True)  # Without the line that is incomplete.
@@ -121,7 +129,9 @@ class MetricsLog:
 def _locked(directory: str) -> Iterator[None]:
     """Locks the file against other processes on this machine, such as an evaluator.
 
-    Locks the directory, so that no lock file is left there.
+    Locks the directory, so that no lock file is left there. It goes on without the lock on network
+    file systems that have none, and if the whole program runs under a lock of the directory, as by
+    `flock DIR COMMAND`: a line is still a single write then.
     """
     if "://" in directory or os.name != "posix":
         yield
@@ -130,12 +140,31 @@ def _locked(directory: str) -> Iterator[None]:
 
     descriptor = os.open(directory, os.O_RDONLY)
     try:
-        # Some network file systems do not support locks; there, a line is still a single write.
         with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            _lock(descriptor, directory)
         yield
     finally:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # gevent closes later.
         os.close(descriptor)
+
+
+def _lock(descriptor: int, directory: str) -> None:
+    """Locks a directory; gives up, now and the next time, if somebody else keeps it locked."""
+    import fcntl
+
+    deadline = time.monotonic() + (0 if directory in _kept_locked else _LOCK_PATIENCE_SECS)
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                _kept_locked.add(directory)
+                raise
+            time.sleep(_LOCK_POLL_SECS)
+        else:
+            _kept_locked.discard(directory)
+            return
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:

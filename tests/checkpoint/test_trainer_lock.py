@@ -6,6 +6,7 @@ import shutil
 import signal
 
 import pytest
+import tensorflow as tf
 
 import estimator as est
 from estimator.checkpoint.trainer_lock import FILE_NAME, is_locked, trainer_lock
@@ -14,7 +15,7 @@ from estimator.training.end_record import read_end, write_end
 from tests.checkpoint import lock_holder
 from tests.forked import Program
 from tests.full_disk import no_file_larger_than
-from tests.toy import Model, numbers
+from tests.toy import Model, checkpoint_steps, numbers
 
 
 @pytest.fixture
@@ -169,3 +170,68 @@ def test_the_lock_file_of_another_trainer_is_left_alone(tmp_path):
             with pytest.raises(RuntimeError, match=f"by process {other.process.pid}"):
                 stack.enter_context(trainer_lock(str(model_dir), 0))
             end(other)
+
+
+class ChangeAt(tf.compat.v1.train.SessionRunHook):
+    """Calls a function once, after a step."""
+
+    def __init__(self, step, change):
+        self.step, self.change = step, change
+
+    def after_run(self, run_context, run_values):
+        self.step -= 1
+        if self.step == 0:
+            self.change()
+
+
+@pytest.mark.parametrize("kind", ["removed", "moved", "left"])
+def test_a_directory_that_is_gone_does_not_come_back(kind, tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    change = {
+        "removed": lambda: shutil.rmtree("model"),
+        "moved": lambda: os.rename("model", "elsewhere/model"),
+        "left": lambda: os.chdir("elsewhere"),
+    }[kind]
+    config = est.RunConfig(save_checkpoints_steps=2)
+    with (
+        est.Estimator(Model(), "model", config) as trained,
+        pytest.raises(RuntimeError, match="was removed, moved or replaced"),
+    ):
+        trained.train(numbers(), max_steps=9, hooks=[ChangeAt(5, change)])
+    os.chdir(tmp_path)
+    where = {"moved": "elsewhere/model", "left": "model"}
+    assert [d for d in ("model", "elsewhere/model") if os.path.exists(d)] == (
+        [where[kind]] if kind in where else []
+    )
+    if kind in where:
+        assert checkpoint_steps(where[kind]) == [0, 2, 4]
+
+
+def test_a_lock_file_that_was_removed_is_made_again(tmp_path):
+    config = est.RunConfig(save_checkpoints_steps=2)
+    seen = []
+    remove = ChangeAt(1, lambda: os.unlink(tmp_path / FILE_NAME))
+    look = ChangeAt(3, lambda: seen.append(is_locked(str(tmp_path))))
+    with est.Estimator(Model(), str(tmp_path), config) as trained:
+        trained.train(numbers(), max_steps=4, hooks=[remove, look])
+    assert seen == [True]
+    assert not (tmp_path / FILE_NAME).exists()
+
+
+def test_a_trainer_does_not_save_where_another_trains_by_now(tmp_path):
+    model_dir = tmp_path / "model"
+    with contextlib.ExitStack() as stack:
+
+        def replace():
+            shutil.rmtree(model_dir)
+            model_dir.mkdir()
+            stack.enter_context(Program(lock_holder.__file__, model_dir)).wait_for("holds")
+
+        with (
+            est.Estimator(Model(), str(model_dir), est.RunConfig()) as trained,
+            pytest.raises(RuntimeError, match="was removed, moved or replaced"),
+        ):
+            trained.train(numbers(), max_steps=4, hooks=[ChangeAt(2, replace)])
+        assert checkpoint_steps(str(model_dir)) == []
+        assert is_locked(str(model_dir))

@@ -1,8 +1,10 @@
+import fcntl
 import json
 import logging
 import math
 import multiprocessing
 import os
+import time
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import tensorflow as tf
 
 import estimator as est
 from estimator.config.cluster import Cluster
+from estimator.summary import metrics_log
 from estimator.summary.metrics_log import MetricsLog, metrics_in_words
 from tests.full_disk import no_file_larger_than
 from tests.toy import Model, numbers
@@ -129,6 +132,22 @@ def test_processes_beside_each_other_lose_no_line(tmp_path):
     for name in ("a", "b"):
         kept = [line["step"] for line in lines if line.get("name") == name]
         assert sorted(kept) == list(range(7))
+
+
+def test_a_program_may_run_under_a_lock_of_its_directory(log, tmp_path, monkeypatch):
+    """As by `flock DIR COMMAND`. It waits for the lock once."""
+    monkeypatch.setattr(metrics_log, "_LOCK_PATIENCE_SECS", 0.5)
+    started = time.monotonic()
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        for step in range(100):
+            log.write_train(step, 0.25, 1.0)
+            log.write_eval(None, step, {"loss": 1.0})
+    finally:
+        os.close(descriptor)
+    assert len(read(tmp_path)) == 200
+    assert time.monotonic() - started < 50
 
 
 def test_metrics_in_words_are_the_numbers_with_the_step_first():
