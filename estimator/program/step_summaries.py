@@ -13,6 +13,7 @@ from estimator import _tf
 from estimator.console import log
 from estimator.program.loop_output import LoopOutput, build_loop_output, build_writes
 from estimator.program.step_plan import StepStart
+from estimator.rewrite.graph_walk import waits_of, walk
 from estimator.rewrite.subgraph_copy import build_copy, runs_each_time
 from estimator.rewrite.updates import is_assigned
 from estimator.spec import EstimatorSpec
@@ -47,10 +48,12 @@ class StepSummaries:
       is_own: whether the model's Scaffold brings the `summary_op`, so that nothing is added to it.
       report: the values of a loop's last step; None outside of a loop.
       places: the outputs that the last step of a loop writes.
+      across_workers: the names of the summaries that read from all workers what the step does not.
     """
 
     merged: tf.Tensor | None
     is_own: bool
+    across_workers: Sequence[str]
     report: LoopReport | None = None
     places: Sequence[LoopOutput] = ()
 
@@ -85,8 +88,10 @@ def build_step_summaries(
     merged = scaffold.summary_op
     if isinstance(merged, str):
         merged = tensor_of(merged)
+    each = [merged] if is_own else summaries_since(start.summaries_before)
+    across_workers = _across_workers([one for one in each if one is not None], set(running))
     if not start.is_in_loop:
-        return StepSummaries(merged, is_own), []
+        return StepSummaries(merged, is_own, across_workers), []
     inside = None if merged is None or _is_outside(merged) else merged
     hooks = (*spec.training_hooks, *spec.training_chief_hooks)
     report, summaries, values = _build_loop_report(inside, hooks)
@@ -94,7 +99,7 @@ def build_step_summaries(
     stages = [(predicate, kept) for predicate, kept in both if kept]
     ops = [build_writes(stages, running)] if stages else []
     places = [place for _, place in [*summaries, *values]]
-    return StepSummaries(merged, is_own, report, places), ops
+    return StepSummaries(merged, is_own, across_workers, report, places), ops
 
 
 def build_merged_summary(graph_before: set[int]) -> tf.Tensor | None:
@@ -112,6 +117,16 @@ def summaries_since(graph_before: set[int]) -> list[tf.Tensor]:
     """Returns the new v1 summaries that can be read in the default graph."""
     graph = tf.compat.v1.get_default_graph()
     return [s for s in _all_since(graph_before) if _tf.can_be_read_in(graph, s)]
+
+
+def _across_workers(summaries: list[tf.Tensor], running: set[tf.Operation]) -> list[str]:
+    """Returns the names of those that need a collective which the step does not run anyway."""
+
+    def needs_others(summary: tf.Tensor) -> bool:
+        behind = walk([summary.op], lambda op: [o for o in waits_of(op) if o not in running])
+        return any(op.type.startswith("Collective") for op in behind)
+
+    return [summary.op.name for summary in summaries if needs_others(summary)]
 
 
 def _all_since(graph_before: set[int]) -> list[tf.Tensor]:

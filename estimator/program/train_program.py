@@ -6,7 +6,7 @@ A session sees a program, never an `input_fn` or a `model_fn`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -72,6 +72,8 @@ class TrainFetches:
         if the input ended. None if a call is always one batch.
       summary: scalar, string: the last step's merged summaries; None if the model has none.
       has_own_summary: whether the model's Scaffold has a `summary_op`, which alone is recorded.
+      summaries_across_workers: the names of the summaries that read from all workers what the steps
+        do not: only the chief would wait for them.
       fetch_overrides: pairs of what a hook may fetch and what is fetched instead: for the global
         step the read that stock hooks fetch, as the variable's own may come before or after the
         step; and, for tensors inside a loop, what the last step has stored.
@@ -82,6 +84,7 @@ class TrainFetches:
     num_run: tf.Tensor | None
     summary: tf.Tensor | None
     has_own_summary: bool
+    summaries_across_workers: Sequence[str]
     fetch_overrides: list[tuple[tf.Tensor | tf.Variable, tf.Tensor]]
 
     def of_call(self, is_recording: bool) -> list[tf.Tensor]:
@@ -279,6 +282,7 @@ def _build_fetches(
         num_run=num_run,
         summary=summary,
         has_own_summary=step.summaries.is_own,
+        summaries_across_workers=step.summaries.across_workers,
         fetch_overrides=overrides,
     )
     return fetches, accumulation

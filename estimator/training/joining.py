@@ -163,12 +163,15 @@ def _telling_failure(worker_group: WorkerGroup, needed: TaskHealth) -> Iterator[
 
 def _equal(training: OpenTraining) -> dict[str, object]:
     """Returns what must be equal on workers that run each step together, besides the model."""
+    across = ", ".join(training.program.fetches.summaries_across_workers)
+    hint = " (which only the chief runs: record the result of an update op, not a metric's value)"
     return {
         "TensorFlow": tf.__version__,
         **training.request.limits,
         **{f"`{name}`": getattr(training.config, name) for name in _EQUAL_FIELDS},
         "the number of replicas": training.program.runtime.num_replicas,
         "the number of CheckpointSaverHooks": len(saver_hooks(training.request.hooks)),
+        "what the summaries alone read from all workers": across + hint if across else "nothing",
     }
 
 

@@ -441,12 +441,20 @@ def differs(model_dir):
             v1.get_variable("only_there", [])
         return average_model_fn(features, labels, mode)
 
+    def summarizing_model_fn(features, labels, mode):
+        value, update = v1.metrics.mean(features)
+        v1.summary.scalar("running_mean", value)
+        spec = average_model_fn(features, labels, mode)
+        return spec._replace(train_op=tf.group(spec.train_op, update))
+
     # First: models that differ leave their workers at odds about TensorFlow's collectives.
     lose_position(f"{model_dir}/position", index)
     run("loop", average_model_fn, iterations_per_loop=1 + index)
     run("steps", average_model_fn, max_steps=3 + index)
     hook = v1.train.CheckpointSaverHook(model_dir, save_steps=1)
     run("hooks", average_model_fn, hooks=[] if index else [hook])
+    for loop in (1, 3):
+        run(f"summary {loop}", summarizing_model_fn, iterations_per_loop=loop)
     run("model", other_model_fn)
     # One that ends while the other still reads what it was told would be taken for lost.
     told = [f"{model_dir}/told-{i}" for i in range(2)]
