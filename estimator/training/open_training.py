@@ -41,3 +41,12 @@ class OpenTraining:
     def read_step(self) -> int:
         """Reads the global step from the session."""
         return int(self.session.session.run(self.program.state.current_step))
+
+    def step_after_hooks(self, step: int) -> int:
+        """Returns the global step, which a hook may have set since the last call ended at `step`.
+
+        What is saved then has the number that is in it. Other workers may advance the step at any
+        time, or have to agree: there, it is `step`.
+        """
+        group = self.worker_group
+        return self.read_step() if group.decides_alone and group.is_in_lockstep else step

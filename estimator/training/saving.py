@@ -33,6 +33,7 @@ class Saving:
           checkpoints: writes checkpoints; None if a hook does.
         """
         config = training.config
+        self._training = training
         self._worker_group = training.worker_group
         self._session, self._weights = training.session, training.weights
         self._checkpoints = checkpoints
@@ -61,6 +62,7 @@ class Saving:
             return None
         is_asked_to_stop = checkpoints.is_finished and checkpoints.finish(session)
         if is_due:
+            step = self._training.step_after_hooks(step)
             self._weights.check(session)
             if not self._worker_group.has_more:
                 checkpoints.forget_position()  # The input has ended; nothing is left to resume.

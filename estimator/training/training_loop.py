@@ -189,7 +189,8 @@ class TrainRun:
 
         If the weights are not finite, nothing is saved, and `end` is called nevertheless.
         """
-        step, session = self._steps.step, self._training.session
+        session = self._training.session
+        step = self._steps.step = self._training.step_after_hooks(self._steps.step)
         try:
             if reason != "nan loss":
                 self._training.weights.check(session.session)

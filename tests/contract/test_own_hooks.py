@@ -6,7 +6,16 @@ from unittest import mock
 
 import pytest
 
-from tests.contract.names import IS_2_15, est, forever, mean_model_fn, tf, v1, weight_after
+from tests.contract.names import (
+    IS_2_15,
+    checkpoint_steps,
+    est,
+    forever,
+    mean_model_fn,
+    tf,
+    v1,
+    weight_after,
+)
 
 
 @pytest.fixture
@@ -239,3 +248,31 @@ def test_mocks_and_proxies_are_hooks(model, make, is_proxy):
     hook.reset_mock()
     model.evaluate(forever(2.0), hooks=[given], steps=2)
     assert [getattr(hook, name).call_count for name in METHODS] == [1, 1, 2, 2, 1]
+
+
+class SetsStep(v1.train.SessionRunHook):
+    """As a hook that ends training early, and lets an evaluator know by the last step."""
+
+    def __init__(self, is_last):
+        self.is_last, self.num_calls = is_last, 0
+
+    def begin(self):
+        self.set_step = v1.train.get_global_step().assign(1000)
+
+    def after_run(self, run_context, run_values):
+        self.num_calls += 1
+        if self.num_calls == 4:
+            run_context.session.run(self.set_step.op)
+            if self.is_last:
+                run_context.request_stop()
+
+
+@pytest.mark.parametrize(("is_last", "last"), [(True, 1000), (False, 1003)])
+def test_a_checkpoint_has_the_step_that_a_hook_has_set(tmp_path, is_last, last):
+    config = est.RunConfig(save_checkpoints_steps=100)
+    trained = est.Estimator(mean_model_fn, os.fspath(tmp_path), config)
+    trained.train(forever(), max_steps=1003, hooks=[SetsStep(is_last)])
+    assert checkpoint_steps(tmp_path)[-1] == last
+    for step in checkpoint_steps(tmp_path):
+        path = os.path.join(tmp_path, f"model.ckpt-{step}")
+        assert tf.train.load_variable(path, "global_step") == step
