@@ -35,6 +35,7 @@ from estimator._tf.distribute import (
     piggyback_slots,
     replica_reaches_outer_graphs,
     variables_by_handle,
+    variables_by_name,
 )
 from estimator._tf.equality import keras_compares_values
 from estimator._tf.feature_columns import (

@@ -42,6 +42,16 @@ def variables_by_handle() -> dict[Any, tf.Variable]:
     return {copy.handle.ref(): copy for v in collected for copy in copies(v)}
 
 
+def variables_by_name(graph: tf.Graph) -> dict[str, tf.Variable]:
+    """Returns a graph's variables by the names of handles and of v1's reads: "w:0", "w/read:0"."""
+    keys = tf.compat.v1.GraphKeys
+    collected = [graph.get_collection(k) for k in (keys.GLOBAL_VARIABLES, keys.LOCAL_VARIABLES)]
+    all_copies = [copy for variables in collected for v in variables for copy in copies(v)]
+    found = {copy.handle.name: copy for copy in all_copies if hasattr(copy, "handle")}
+    reads = {f"{name.removesuffix(':0')}/read:0": copy for name, copy in found.items()}
+    return {**reads, **found}
+
+
 @contextlib.contextmanager
 def replica_reaches_outer_graphs() -> Iterator[None]:
     """Inside, `tf.init_scope` in a loop's body keeps the replica context and variable creators.

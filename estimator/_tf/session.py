@@ -23,6 +23,8 @@ from tensorflow.core.protobuf import config_pb2 as _config_pb2
 from tensorflow.python.client import session as _session
 from tensorflow.python.eager import context as _context
 
+from estimator._tf.distribute import variables_by_name
+
 
 def make_callable(
     session: tf.compat.v1.Session, fetches: Sequence[Any], feeds: Sequence[tf.Tensor]
@@ -134,37 +136,55 @@ def map_fetches(function: Callable[[Any], Any], fetches: Any) -> Any:
 class MappedSession(tf.compat.v1.Session):
     """A session whose `run` may run and feed copies of what it is asked for. 2.16 to 2.21.
 
+    A variable takes the place of its handle, which is of no use outside of the graph: a program of
+    TensorFlow 1 finds the value under the handle's name.
+
     Attributes:
-      variables: the variables to run in place of their names, which are otherwise those of a
-        resource variable's handle.
       find_copy: returns what to run or feed instead of a tensor, an operation or the result of an
         `assign`; None if `run` does as it is asked.
     """
 
-    variables: Mapping[str, tf.Variable] = types.MappingProxyType({})
     find_copy: Callable[[Any], Any] | None = None
+    # The version of the graph for which `_variables` were found.
+    _version = -1
+    _variables: Mapping[str, tf.Variable] = types.MappingProxyType({})
 
     def run(self, fetches: Any, feed_dict: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Runs as `Session.run` does."""
-        if self.variables and _has_names(fetches):
-            fetches = map_fetches(self._named, fetches)
+        if _may_have_handles(fetches):
+            self._find_variables()
+            fetches = map_fetches(self._variable_of, fetches)
         if self.find_copy is not None:
             find = functools.partial(_found_copy, self.find_copy)
             fetches = map_fetches(find, fetches)
             feed_dict = {find(key): value for key, value in (feed_dict or {}).items()}
         return super().run(fetches, feed_dict, *args, **kwargs)
 
-    def _named(self, fetch: Any) -> Any:
-        return self.variables.get(fetch, fetch) if isinstance(fetch, str) else fetch
+    def _find_variables(self) -> None:
+        """Finds the variables by the names of their handles, again if the graph has grown."""
+        if self._version != self.graph.version:
+            self._version, self._variables = self.graph.version, variables_by_name(self.graph)
+
+    def _variable_of(self, fetch: Any) -> Any:
+        """Returns the variable to run in place of its handle or a name; otherwise the fetch."""
+        if isinstance(fetch, str):
+            return self._variables.get(fetch, fetch)
+        is_own = _is_resource(fetch) and getattr(fetch, "graph", None) is self.graph
+        return self._variables.get(fetch.name, fetch) if is_own else fetch
 
 
-def _has_names(fetches: Any) -> bool:
-    """Returns whether a structure of fetches has any by name; much faster than `map_fetches`."""
+def _may_have_handles(fetches: Any) -> bool:
+    """Returns whether a structure has names or resources; much faster than `map_fetches`."""
     if isinstance(fetches, Mapping):
-        return any(map(_has_names, fetches.values()))
+        return any(map(_may_have_handles, fetches.values()))
     if isinstance(fetches, list | tuple):
-        return any(map(_has_names, fetches))
-    return isinstance(fetches, str)
+        return any(map(_may_have_handles, fetches))
+    return isinstance(fetches, str) or _is_resource(fetches)
+
+
+def _is_resource(fetch: Any) -> bool:
+    """Returns whether a fetch is a tensor that holds a resource, as a variable's handle does."""
+    return getattr(fetch, "dtype", None) == tf.resource
 
 
 def _found_copy(find_copy: Callable[[Any], Any], value: Any) -> Any:

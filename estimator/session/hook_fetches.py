@@ -32,7 +32,6 @@ class HookFetches:
     """What hooks find in a graph, after their `begin`.
 
     Attributes:
-      variables: the graph's variables by the names of handles and of v1's reads.
       has_run: whether a session call with hooks has run, so that the loop cannot be left any more.
     """
 
@@ -48,22 +47,20 @@ class HookFetches:
         self._overrides = overrides
         self._is_loop = is_loop
         self.has_run = False
-        self.variables: Mapping[str, tf.Variable] = {}
-        # What to fetch for each of them.
+        # What to fetch for each variable, by the names of its handle and of v1's read.
         self._values: dict[str, Any] = {}
         self._after: tf.Tensor | None = None
         self._reads: dict[int, tuple[tf.Variable, tf.Tensor]] = {}
 
     def find_variables(self, step: tf.Tensor | None) -> None:
-        """Finds the variables of the default graph, which is complete now.
+        """Finds the variables of the graph, which is complete now.
 
         Args:
           step: the tensor to fetch for the global step's variable; reads of other variables wait
             for it. None outside of training.
         """
-        self.variables = _variables_by_name()
-        self._values = dict(self.variables)
-        if self.variables and step is not None:
+        self._values = dict(_tf.variables_by_name(self._graph))
+        if self._values and step is not None:
             step_variable = _tf.copies(tf.compat.v1.train.get_global_step())[0]
             self._values[step_variable.handle.name] = step
             self._after = _build_wait(step)
@@ -147,12 +144,3 @@ def _build_wait(step: tf.Tensor) -> tf.Tensor:
     with tf.control_dependencies([after]):
         tf.no_op("training/reads_of_hooks")
     return after
-
-
-def _variables_by_name() -> dict[str, tf.Variable]:
-    """Returns the variables of the default graph by the names of handles and of v1's reads."""
-    v1 = tf.compat.v1
-    variables = [*v1.global_variables(), *v1.local_variables()]
-    found = {copy.handle.name: copy for v in variables for copy in _tf.copies(v)}
-    reads = {f"{name.removesuffix(':0')}/read:0": copy for name, copy in found.items()}
-    return {**reads, **found}

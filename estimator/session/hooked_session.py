@@ -131,8 +131,6 @@ class HookedSession:
         `note_feeds` is called with what each call feeds, before hooks see it.
         """
         self.session = session
-        if isinstance(session, _tf.MappedSession):
-            session.variables = self._fetches.variables
         self._coordinator = coordinator
         self._for_hooks = session if for_hooks is None else for_hooks
         self._note_feeds = note_feeds

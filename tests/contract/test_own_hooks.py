@@ -175,6 +175,77 @@ def test_a_variable_is_fetched_as_the_step_leaves_it(model):
     assert found == pytest.approx([weight_after(step, 2.0) for step in (1, 2, 3)])
 
 
+class OfHandle(est.SessionRunHook):
+    """Runs "w:0", as a tensor that `begin` finds, in calls of its own."""
+
+    def __init__(self):
+        self.found = []
+
+    def begin(self):
+        self.tensor = v1.get_default_graph().get_tensor_by_name("w:0")
+        self.final = v1.train.FinalOpsHook({"final": [self.tensor]})
+
+    def after_run(self, run_context, run_values):
+        self.found.append(run_context.session.run(self.tensor))
+
+    def end(self, session):
+        self.final.end(session)
+        self.found += [session.run({"w": self.tensor})["w"], *self.final.final_ops_values["final"]]
+
+
+@pytest.mark.usefixtures("without_resource_variables")
+def test_a_variable_is_run_by_the_tensor_of_its_name(model):
+    hook = OfHandle()
+    model.train(forever(2.0), hooks=[hook], steps=3)
+    assert hook.found == pytest.approx([weight_after(step, 2.0) for step in (1, 2, 3, 3, 3)])
+    hook = OfHandle()
+    model.evaluate(forever(2.0), hooks=[hook], steps=2)
+    assert hook.found == pytest.approx([weight_after(3, 2.0)] * 4)
+
+
+class Saves(est.CheckpointSaverListener):
+    """Runs "w:0" and what v1 reads it with, around each save."""
+
+    def __init__(self):
+        self.found = []
+
+    def before_save(self, session, global_step_value):
+        self.found.append(session.run("w:0"))
+
+    def after_save(self, session, global_step_value):
+        tensor = v1.get_default_graph().get_tensor_by_name("w:0")
+        self.found += session.run(["w/read:0", tensor])
+
+
+@pytest.mark.usefixtures("without_resource_variables")
+@pytest.mark.parametrize("hooks", [[], [est.SessionRunHook()]], ids=["alone", "beside_a_hook"])
+def test_a_listener_finds_the_values_that_are_saved(model, hooks):
+    listener = Saves()
+    model.train(forever(2.0), hooks=hooks, steps=2, saving_listeners=[listener])
+    assert listener.found == pytest.approx([0] * 3 + [weight_after(2, 2.0)] * 3)
+
+
+@pytest.mark.usefixtures("without_resource_variables")
+def test_an_init_fn_finds_values_by_name(tmp_path):
+    found = []
+
+    def model_fn(features, labels, mode):
+        spec = mean_model_fn(features, labels, mode)
+        scaffold = v1.train.Scaffold(init_fn=lambda _, session: found.append(session.run("w:0")))
+        return spec._replace(scaffold=scaffold)
+
+    est.Estimator(model_fn, os.fspath(tmp_path)).train(forever(2.0), steps=1)
+    assert found == [0]
+
+
+@pytest.mark.usefixtures("without_resource_variables")
+def test_a_logging_hook_shows_a_variable_by_name_at_the_end(model):
+    shown = []
+    hook = est.LoggingTensorHook(["w"], at_end=True, formatter=shown.append)
+    model.train(forever(2.0), hooks=[hook], steps=3)
+    assert shown == [{"w": pytest.approx(weight_after(3, 2.0))}]
+
+
 # --- A training inside a training ----------------------------------------------------------------
 
 

@@ -205,6 +205,16 @@ def test_a_logging_tensor_hook_logs_at_the_end(tmp_path, loop):
     assert trained.train_result.global_step == 7
 
 
+@LOOPS
+@STRATEGIES
+def test_a_logging_tensor_hook_logs_a_variable_by_its_name_at_the_end(tmp_path, loop, strategy):
+    logged = []
+    hook = logging_hook(["w"], logged, every_n_iter=None, at_end=True)
+    trained = make(tmp_path, loop, strategy)
+    trained.train(numbers(), hooks=[hook], steps=7)
+    assert logged == [{"w": trained.get_variable_value("w")}]
+
+
 @pytest.mark.pairwise
 @LOOPS
 @STRATEGIES

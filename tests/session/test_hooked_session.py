@@ -600,6 +600,23 @@ def test_a_variable_that_a_hook_fetches_has_the_value_after_the_loop(tmp_path):
     assert hook.found == [0 + 1 + 2 + 3, sum(range(8))]
 
 
+@LOOPS
+@pytest.mark.parametrize("hooks", [[], [v1.train.SessionRunHook()]], ids=["alone", "with_a_hook"])
+def test_a_listener_may_name_a_variable_with_and_without_hooks(
+    tmp_path, iterations_per_loop, hooks
+):
+    found = []
+
+    class Reads(v1.train.CheckpointSaverListener):
+        def after_save(self, session, global_step_value):
+            step = session.graph.get_tensor_by_name("global_step:0")
+            found.append((int(global_step_value), *session.run(["global_step:0", step])))
+
+    trained = make(tmp_path, iterations_per_loop, save_checkpoints_steps=4)
+    trained.train(numbers(), hooks=hooks, steps=9, saving_listeners=[Reads()])
+    assert found == [(step, step, step) for step in (0, 4, 8, 9)]
+
+
 def test_queue_runners_of_the_model_end_the_loop(tmp_path):
     def model_fn(features, mode):
         batch = v1.train.batch([tf.constant([1.0, 2.0])], 2, enqueue_many=True)

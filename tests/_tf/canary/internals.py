@@ -56,6 +56,7 @@ INTERNALS = {
     # distribute.py
     "copies": ("tensorflow.python.distribute.ps_values:AggregatingVariable#_v",),
     "allows_partitions": ("tensorflow:distribute.StrategyExtended._allow_variable_partition",),
+    "variables_by_name": (),
     "variables_by_handle": ("tensorflow.python.framework.func_graph:FuncGraph#outer_graph",),
     "replica_reaches_outer_graphs": (
         "tensorflow:Graph._distribution_strategy_stack",

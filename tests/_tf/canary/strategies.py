@@ -66,6 +66,18 @@ def each_copy_is_found_by_its_handle():
         assert [found[copy.handle.ref()] for copy in variable.values] == list(variable.values)
 
 
+@checks("variables_by_name")
+def each_copy_is_found_by_the_names_of_v1():
+    with tf.Graph().as_default() as graph:
+        V1.get_variable("of_v1", [], use_resource=False)  # Has no handle.
+        with mirrored().scope():
+            variable = tf.Variable(1.0, name="w")
+        names = ["w:0", "w/read:0", "w/replica_1:0", "w/replica_1/read:0"]
+        found = _tf.variables_by_name(graph)
+        assert found.keys() == set(names)
+        assert [found[name] for name in names[::2]] == list(variable.values)
+
+
 @checks("replica_reaches_outer_graphs")
 def a_replica_is_left_by_no_init_scope():
     def look(count):

@@ -264,9 +264,12 @@ def a_session_is_opened():
     with tf.Graph().as_default() as graph:
         with _tf.open_session("", graph, V1.ConfigProto(), wait=None) as session:
             w = V1.get_variable("w", [], initializer=V1.ones_initializer(), use_resource=True)
-            session.variables = {"w:0": w}
             session.run(w.initializer)
-            assert session.run(["w:0", {"w": "w:0"}]) == [1, {"w": 1}]
+            assert session.run(["w:0", {"w": w.handle}]) == [1, {"w": 1}]
+            V1.get_variable("v", initializer=2.0, use_resource=True)
+            session.run(V1.global_variables_initializer())
+            assert session.run(graph.get_tensor_by_name("v:0")) == 2
+            assert session.run(["v/read:0", "w/read:0"]) == [2, 1]
         with _tf.open_session("", graph, V1.ConfigProto(), threading.Event.wait) as session:
             assert session.run(tf.constant(3)) == 3
 
