@@ -55,12 +55,19 @@ def trainer_lock(
     Raises:
       RuntimeError: another trainer holds the lock for longer than `patience_secs`, or this process
         holds it already.
+      ValueError: the directory cannot be created, because something else has its name.
     """
     if "://" in model_dir or fcntl is None:
         yield
         return
     is_new = not os.path.isdir(model_dir)
-    os.makedirs(model_dir, exist_ok=True)
+    try:
+        os.makedirs(model_dir, exist_ok=True)
+    except FileExistsError as error:
+        raise ValueError(
+            f"`model_dir` ({model_dir!r}) is no directory, or leads through a link to one that is "
+            "not there, as of a disk that is not mounted."
+        ) from error
     path = os.path.join(model_dir, FILE_NAME)
     _held[path] = _wait_for_lock(path, clock() + patience_secs, clock, sleep)
     try:

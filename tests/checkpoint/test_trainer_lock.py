@@ -143,6 +143,15 @@ def test_a_directory_that_training_made_and_left_empty_is_removed(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+def test_a_link_that_leads_nowhere_is_told(tmp_path):
+    os.symlink(tmp_path / "not-mounted", tmp_path / "model")
+    with (
+        est.Estimator(Model(), str(tmp_path / "model")) as trained,
+        pytest.raises(ValueError, match="/model'.* leads through a link"),
+    ):
+        trained.train(numbers(), steps=1)
+
+
 def test_a_lock_file_that_cannot_be_removed_hides_no_error_and_holds_no_lock(tmp_path, monkeypatch):
     def fail(path):
         raise PermissionError(path)
