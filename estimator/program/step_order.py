@@ -1,19 +1,21 @@
 """Orders the ops of a step that no tensor orders.
 
-The rule: of any two accesses to a variable in a step, at least one of which writes, one waits for
-the other. `updates.build_updates` orders the ops of `model_fn` if Keras or a branch assigns, and
-this module orders them if v1 code assigns; it also orders what the library itself reads before it
-calls `model_fn`, such as the global step. Code that adds a read or a write to a step must connect
-it to the others by tensors or control inputs, or pass it to one of these two.
+The rule: every write to a variable in a step waits for all accesses to it that come before the
+write in the Python code. `updates.build_updates` orders the ops of `model_fn` if Keras or a branch
+assigns, and this module orders them if v1 code assigns; it also orders what the library itself
+reads before it calls `model_fn`, such as the global step. Code that adds a read or a write to a
+step must connect it to the others by tensors or control inputs, or pass it to one of these two.
 `tests/program/test_step_order.py` finds pairs that no path connects.
 """
 
 from __future__ import annotations
 
 import collections
+import dataclasses
 import functools
+import itertools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -21,7 +23,16 @@ import tensorflow as tf
 from estimator import _tf
 from estimator.input import input_calls
 from estimator.rewrite import updates
-from estimator.rewrite.graph_walk import forward_waits_of, in_order, is_read, ops_behind
+from estimator.rewrite.graph_walk import (
+    forward_waits_of,
+    in_order,
+    is_read,
+    ops_behind,
+    walk,
+)
+
+# An update has a few ops between its read and its write.
+_MAX_OPS_OF_UPDATE = 20
 
 
 def order_assignments(
@@ -65,64 +76,122 @@ def order_assignments(
 def order_accesses(new_ops: Sequence[tf.Operation], results: Sequence[tf.Operation]) -> None:
     """Orders the reads and writes of each variable that nothing else orders.
 
-    A read that waits for no write, such as a loss's of a weight that no gradient needs, sees the
-    value from before the step. All others follow each other as in the Python code: of two updates
-    that read a variable, change the value and assign it, none is lost.
+    A write waits for the reads and the write before it in the Python code. A read after a write
+    sees the value from before it, unless a write that was made later still is behind the read: then
+    chance decides. But no update that is made of a read, as `power * beta` is, gets lost: its read
+    waits for the write before.
 
     Args:
       new_ops: the ops that `model_fn` made, in order of creation.
       results: what runs in each step or is reported from it.
     """
-    running = ops_behind(results, set(new_ops))
-    ops = [op for op in new_ops if op in running]
-    assigning = set(updates.assignments(ops))
-    order = _Order(ops, assigning)
-    reads: dict[Any, list[tf.Operation]] = collections.defaultdict(list)
-    writes: dict[Any, list[tf.Operation]] = collections.defaultdict(list)
-    for op in ops:
+    if not new_ops:
+        return
+    made = new_ops[0].graph.get_operations()
+    made = made[made.index(new_ops[0]) :]  # Since then; also what waits for branches of v1.
+    running = ops_behind(results, set(made))
+    own = [op for op in new_ops if op in running]
+    assigning = set(updates.assignments(own))
+    order = _Order([op for op in made if op in running], assigning)
+    accesses: dict[Any, _Accesses] = collections.defaultdict(_Accesses)
+    for op in own:
         # In order, so that the ops of `ends_of` have the same names in every process.
         resources = [t for t in op.inputs if t.dtype == tf.resource]
         # In a branch or a loop of v1, an op takes a tensor of its own for a handle outside.
         handles = dict.fromkeys(_tf.variable_source(t).ref() for t in resources)
-        written = _tf.written_handles(op) if op in assigning else []
-        changed = dict.fromkeys(_tf.variable_source(handle).ref() for handle in written)
-        order.add_waits(op, [o for handle in changed for o in (*reads[handle], *writes[handle])])
-        if is_read(op) or _tf.runs_a_function(op):
-            unchanged = [handle for handle in handles if handle not in changed]
-            order.place_read(op, [write for handle in unchanged for write in writes[handle]])
-            for handle in unchanged:
-                reads[handle].append(op)
+        changed = _changed(op) if op in assigning else []
         for handle in changed:
-            writes[handle].append(op)
+            order.add_write(op, accesses[handle])
+        if is_read(op) or _tf.runs_a_function(op):
+            for handle in (handle for handle in handles if handle not in changed):
+                order.add_read(op, handle, accesses[handle])
+
+
+@dataclasses.dataclass
+class _Accesses:
+    """The ops so far that access a variable.
+
+    Attributes:
+      writes: those that write it.
+      reads: those that only read it.
+      num_waited_for: how many of the reads the last write waits for.
+    """
+
+    writes: list[tf.Operation] = dataclasses.field(default_factory=list)
+    reads: list[tf.Operation] = dataclasses.field(default_factory=list)
+    num_waited_for: int = 0
 
 
 class _Order:
     """What waits for what in a step, and the control inputs that are added to that.
 
-    They make no cycle: the ops of a step are made after what they wait for. Later ones are made to
-    wait for earlier ones, and earlier ones for reads alone that no write is behind, so that nothing
-    behind such a read is made to wait.
+    They make no cycle. The rank of an op is the place of the last write that is behind it, or that
+    it is itself. What waits has no lower rank than what it waits for; control inputs are added to
+    ops of a higher rank only, and so leave all ranks as they are. (The reads before a write are
+    older than it, and so is what is behind them.)
     """
 
     def __init__(self, ops: Sequence[tf.Operation], assigning: set[tf.Operation]) -> None:
-        """Takes the ops of a step, in order of creation, and those that assign."""
+        """Takes the ops of a step, in order of creation, and those of them that assign."""
         self._place = {op: i for i, op in enumerate(ops)}
         topological = in_order(ops)
         self._before = self._surely_before = _ops_before(self._place, topological, forward_waits_of)
         if any(map(_is_inlined, ops)):
             self._surely_before = _ops_before(self._place, topological, _sure_waits_of)
+        self._assigning = assigning
         self._writes = functools.reduce(operator.or_, (1 << self._place[w] for w in assigning), 0)
         self._ends_of = functools.cache(_tf.ends_of)
 
-    def place_read(self, read: tf.Operation, writes: Sequence[tf.Operation]) -> None:
-        """Orders a read and the writes before it: it waits for them if it waits for any write."""
-        if self._before[read] & self._writes:
-            self.add_waits(read, writes)
-        elif not _tf.is_in_v1_loop(read):  # What waits for it waits for all of the loop.
-            for write in writes:
-                self.add_waits(write, [read])
+    def add_write(self, write: tf.Operation, so_far: _Accesses) -> None:
+        """Makes a write wait for the reads of the variable before it, and for the last write."""
+        reads, last = so_far.reads, so_far.writes[-1:]
+        if last and self._may_precede(last[0], write):
+            self._add_waits(write, [*reads[so_far.num_waited_for :], *last])
+        else:
+            self._add_waits(write, reads)
+        so_far.num_waited_for = len(reads)
+        so_far.writes.append(write)
 
-    def add_waits(self, op: tf.Operation, others: Sequence[tf.Operation]) -> None:
+    def add_read(self, read: tf.Operation, handle: Any, so_far: _Accesses) -> None:
+        """Orders a read and the writes of the variable before it."""
+        so_far.reads.append(read)
+        if not so_far.writes:
+            return
+        last = so_far.writes[-1]
+        if self._may_precede(last, read) and self._is_for_update(read, handle):
+            self._add_waits(read, [last])
+            return
+        later = (write for write in so_far.writes if self._may_precede(read, write))
+        for write in itertools.islice(later, 1):  # The writes after it wait for it.
+            self._add_waits(write, [read])
+
+    def _may_precede(self, op: tf.Operation, other: tf.Operation) -> bool:
+        """Returns whether `other` may be made to wait for `op`.
+
+        A loop of v1 is entered as a whole, and left as a whole, so its ops are left alone.
+        """
+        return self._rank(op) < self._rank(other) and not any(map(_tf.is_in_v1_loop, (op, other)))
+
+    def _rank(self, op: tf.Operation) -> int:
+        return (self._before[op] & self._writes).bit_length()
+
+    def _is_for_update(self, read: tf.Operation, handle: Any) -> bool:
+        """Returns whether a value is read for nothing but to assign another to the variable.
+
+        An op such as AssignAdd, or that of an optimizer, has the newest value anyway.
+        """
+
+        def users_of(op: tf.Operation) -> Iterable[tf.Operation]:
+            users = (user for output in op.outputs for user in output.consumers())
+            return () if op in self._assigning else filter(self._place.__contains__, users)
+
+        found = list(itertools.islice(walk([read], users_of), _MAX_OPS_OF_UPDATE + 1))
+        writes = [op for op in found if op in self._assigning]
+        if not writes or len(found) > _MAX_OPS_OF_UPDATE:
+            return False
+        return all(w.type == "AssignVariableOp" and handle in _changed(w) for w in writes)
+
+    def _add_waits(self, op: tf.Operation, others: Sequence[tf.Operation]) -> None:
         """Makes `op` wait for those of `others` that no path orders with it.
 
         A path through what TensorFlow inlines may be none in the end.
@@ -134,6 +203,11 @@ class _Order:
             if not self._before[other] >> self._place[op] & 1
         ]
         _tf.add_control_inputs(op, [end for other in unordered for end in self._ends_of(other)])
+
+
+def _changed(op: tf.Operation) -> list[Any]:
+    """Returns references to the handles, in the outermost graph, of the variables `op` writes."""
+    return list(dict.fromkeys(_tf.variable_source(h).ref() for h in _tf.written_handles(op)))
 
 
 def _ops_before(

@@ -251,6 +251,86 @@ def test_a_read_that_waits_for_no_write_is_of_the_value_before_the_step(tmp_path
     assert np.float32(model.train_result.loss) == 4
 
 
+def build_count_in_a_branch(step, x, v, w):
+    """As a dynamic loss scale, which counts no step whose gradients are not finite."""
+    counted = tf.cond(x > 0, lambda: tf.group(step.assign_add(1)), tf.no_op)
+    return [counted, w.assign(tf.cast(step, tf.float32))]
+
+
+def build_inner_steps(step, x, v, w):
+    """Of a loop that assigns; what is read after it waits for another of its results."""
+
+    def take_step(i, loss, _):
+        return i + 1, tf.square(v.read_value()), v.assign_sub(0.2 * (v.read_value() - 3.0)) + 0.0
+
+    _, loss, changed = tf.while_loop(
+        lambda i, *_: i < 3, take_step, [0, 0.0, 0.0], parallel_iterations=1
+    )
+    with tf.control_dependencies([loss]):
+        return [step.assign_add(1), w.assign(v.read_value()), changed]
+
+
+def build_read_beside_a_loop(step, x, v, w):
+    changed = w.assign_add(x)
+    with tf.control_dependencies([v.assign_add(1.0)]):
+        _, total = tf.while_loop(
+            lambda i, _: i < 3, lambda i, total: (i + 1, total + w.read_value()), [0, 0.0]
+        )
+    return [step.assign_add(1), changed, v.assign_add(0.0 * total), w.assign(w + 0.0 * total)]
+
+
+@pytest.mark.usefixtures("control_flow")
+@pytest.mark.parametrize("loop", [1, 5])
+@pytest.mark.parametrize(
+    "build", [build_count_in_a_branch, build_inner_steps, build_read_beside_a_loop]
+)
+def test_the_order_makes_no_cycle(build, loop, tmp_path):
+    def model_fn(features, labels, mode):
+        v, w = (V1.get_variable(n, initializer=1.0) for n in "vw")
+        x = tf.reduce_sum(tf.square(features))
+        train_op = tf.group(*build(V1.train.get_global_step(), x, v, w))
+        return est.EstimatorSpec(mode, loss=x, train_op=train_op)
+
+    model = est.Estimator(model_fn, str(tmp_path), est.RunConfig(iterations_per_loop=loop))
+    model.train(cases.input_fn, max_steps=5)
+    assert model.get_variable_value("global_step") == 5
+
+
+@pytest.mark.parametrize("loop", [1, 5])
+def test_a_second_loss_is_of_the_weights_before_the_step(loop, tmp_path):
+    """Also if it waits for an assignment that has nothing to do with them."""
+
+    def model_fn(features, labels, mode):
+        w = V1.get_variable("w", initializer=1.0)
+        count = V1.get_variable("count", initializer=0.0, trainable=False)
+        optimizer = V1.train.GradientDescentOptimizer(0.1)
+        with tf.control_dependencies([count.assign_add(1.0)]):
+            first = optimizer.minimize(tf.square(w) / 2, var_list=[w])
+            loss = tf.square(w) / 2
+            second = optimizer.minimize(loss, V1.train.get_global_step(), var_list=[w])
+        return est.EstimatorSpec(mode, loss=loss, train_op=tf.group(first, second))
+
+    model = est.Estimator(model_fn, str(tmp_path), est.RunConfig(iterations_per_loop=loop))
+    model.train(cases.input_fn, max_steps=5)
+    assert model.get_variable_value("w") == pytest.approx(0.8**5, rel=1e-5)
+
+
+def test_many_assignments_to_a_variable_make_few_waits(tmp_path):
+    graphs = []
+
+    def model_fn(features, labels, mode):
+        w = V1.get_variable("w", initializer=0.0)
+        graphs.append(w.graph)
+        counted = V1.train.get_global_step().assign_add(1)
+        train_op = tf.group(counted, *(w.assign(w * 0.5 + 1.0) for _ in range(100)))
+        return est.EstimatorSpec(mode, loss=tf.reduce_mean(features), train_op=train_op)
+
+    model = est.Estimator(model_fn, str(tmp_path), est.RunConfig())
+    model.train(cases.input_fn, max_steps=2)
+    writes = [op for op in graphs[0].get_operations() if op.type == "AssignVariableOp"]
+    assert sum(len(op.control_inputs) for op in writes) < 600
+
+
 def loss_of_a_branch(step, x, w):
     """Returns a loss that reads `w` where its gradient, x, needs none."""
     loss = tf.cond(step < 5, lambda: w * w, lambda: x * w)
