@@ -85,6 +85,7 @@ from estimator._tf.hooks import (
     listeners_of,
     listening,
     logging_hook_tensors,
+    planned_stop,
     replace_logging_hook_tensors,
     set_steps_per_run,
     set_summary_tensors,
@@ -127,6 +128,8 @@ from estimator._tf.optimizers import (
     copied_legacy_optimizer,
     keras_optimizers_in_graphs,
     legacy_name,
+    loss_scale,
+    scaled_loss,
 )
 from estimator._tf.random import (
     keras_seeds_replaced,

@@ -57,6 +57,13 @@ def last_step_of(hook: tf.compat.v1.train.StopAtStepHook) -> int | None:
     return hook._last_step
 
 
+def planned_stop(hook: tf.compat.v1.train.StopAtStepHook) -> str:
+    """Describes at which step a StopAtStepHook stops, by its argument (2.16 to 2.21)."""
+    if hook._num_steps is not None:
+        return f"num_steps={hook._num_steps}"
+    return f"last_step={hook._last_step}"
+
+
 def stops_at_last_step(hook: tf.compat.v1.train.StopAtStepHook) -> bool:
     """Returns whether a StopAtStepHook decides as TensorFlow's does, and not by its own method."""
     return getattr(hook.after_run, "__func__", None) is _AFTER_RUN

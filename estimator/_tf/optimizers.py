@@ -7,6 +7,7 @@ import copy
 import functools
 import sys
 import types
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -27,6 +28,7 @@ def keras_optimizers_in_graphs() -> Iterator[None]:
     - Until it is built, LossScaleOptimizer scales by a Python number. Eagerly that affects the
       first step only, but a graph would keep the number.
     - ScheduleFreeAdamW assigns variables in `build`; in a graph, each step would do so again.
+    - Whether a program scales a loss by itself is noted for `scaled_loss`.
     - Nadam of tf-keras counts in Python how often the value that its variables share was computed.
 
     Builds hold a lock. keras.src.optimizers since Keras 3.3 (Muon and OptimizerMap: 3.10,
@@ -50,10 +52,52 @@ def keras_optimizers_in_graphs() -> Iterator[None]:
         replace("muon", "Muon", "_should_use_adamw", _of_path)
         replace("multi_optimizer", "OptimizerMap", "__call__", _of_path)
         replace("loss_scale_optimizer", "LossScaleOptimizer", "scale_loss", _scaling(waiting))
+        replace("loss_scale_optimizer", "LossScaleOptimizer", "scale_loss", _noting_scaled)
+        replace("base_optimizer", "BaseOptimizer", "scale_loss", _noting_scaled)
         replace("loss_scale_optimizer", "LossScaleOptimizer", "build", _building(waiting))
         replace("schedule_free_adamw", "ScheduleFreeAdamW", "build", _starting_at_weights)
         replace("tf_keras.src.optimizers.nadam", "Nadam", "build", _counting_in_graph)
         yield
+
+
+def scaled_loss(optimizer: Any, loss: tf.Tensor) -> tf.Tensor:
+    """Scales a loss for an optimizer that divides gradients by a scale, unless the program has.
+
+    Those of Keras 3 scale no loss themselves, as they take gradients only.
+    """
+    if not hasattr(optimizer, "scale_loss") or _has_scaled(optimizer):
+        return loss
+    scaled = optimizer.scale_loss(loss)
+    _scaled_in.pop(optimizer, None)  # This was not the program.
+    return scaled
+
+
+def loss_scale(optimizer: Any) -> tf.Tensor | float:
+    """Returns by what an optimizer divides the gradients that it is given."""
+    if not hasattr(optimizer, "scale_loss"):
+        return 1.0
+    is_scaled = _has_scaled(optimizer)
+    scale = optimizer.scale_loss(tf.constant(1.0))
+    if not is_scaled:
+        _scaled_in.pop(optimizer, None)
+    return scale
+
+
+# The graph in which a program has last scaled a loss by an optimizer.
+_scaled_in: weakref.WeakKeyDictionary[Any, weakref.ref[tf.Graph]] = weakref.WeakKeyDictionary()
+
+
+def _has_scaled(optimizer: Any) -> bool:
+    graph = _scaled_in.get(optimizer)
+    return graph is not None and graph() is tf.compat.v1.get_default_graph()
+
+
+def _noting_scaled(original: Callable) -> Callable:
+    def scale_loss(self: Any, loss: Any) -> Any:
+        _scaled_in[self] = weakref.ref(tf.compat.v1.get_default_graph())
+        return original(self, loss)
+
+    return scale_loss
 
 
 def copied_legacy_optimizer(optimizer: Any) -> Any:

@@ -35,6 +35,12 @@ def first_stop(hooks: Sequence[Hook]) -> int | None:
     return min(_last_steps(filter(_tf.stops_at_last_step, _stop_hooks(hooks))), default=None)
 
 
+def describe_stops(hooks: Sequence[Hook]) -> str:
+    """Describes when StopAtStepHooks stop; "none" if there is none."""
+    stops = map(_tf.planned_stop, filter(_tf.stops_at_last_step, _stop_hooks(hooks)))
+    return ", ".join(sorted(stops)) or "none"
+
+
 def _stop_hooks(hooks: Sequence[Hook]) -> list[tf.compat.v1.train.StopAtStepHook]:
     return [hook for hook in hooks if isinstance(hook, _train.StopAtStepHook)]
 

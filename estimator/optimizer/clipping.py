@@ -12,7 +12,9 @@ from estimator import _tf
 Pair = tuple[Any, Any]
 
 
-def clip_by_reduced_norm(pairs: Sequence[Pair], clip_norm: float, reduction: str) -> list[Pair]:
+def clip_by_reduced_norm(
+    pairs: Sequence[Pair], clip_norm: tf.Tensor | float, reduction: str
+) -> list[Pair]:
     """Scales this replica's gradients so that the reduced gradients' norm is at most `clip_norm`.
 
     Args:
@@ -34,6 +36,7 @@ def clip_by_reduced_norm(pairs: Sequence[Pair], clip_norm: float, reduction: str
     dense = [_rows_summed(gradient) for gradient in reduced]
     dtype = tf.float64 if any(gradient.dtype == tf.float64 for gradient in dense) else tf.float32
     norm = tf.linalg.global_norm([tf.cast(gradient, dtype) for gradient in dense])
+    clip_norm = tf.cast(clip_norm, dtype)
     scale = clip_norm / tf.maximum(norm, clip_norm)
     return [(_tf.scaled(gradient, scale), variable) for gradient, variable in pairs]
 

@@ -97,9 +97,14 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
     def compute_gradients(
         self, loss: tf.Tensor, var_list: Iterable[tf.Variable] | None = None, **kwargs: Any
     ) -> list[tuple[Any, tf.Variable]]:
-        """Returns this replica's gradients, not yet reduced over replicas; see the base class."""
+        """Returns this replica's gradients, not yet reduced over replicas; see the base class.
+
+        For a Keras optimizer that divides gradients by a loss scale, they are those of the scaled
+        loss.
+        """
         if self._is_v1:
             return self._opt.compute_gradients(loss, var_list=var_list, **kwargs)
+        loss = _tf.scaled_loss(self._opt, loss)
         return super().compute_gradients(loss, var_list=var_list, **kwargs)
 
     def apply_gradients(
@@ -143,7 +148,8 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):
         if self._is_v1:
             grads_and_vars = [(grad, _tf.variable_of(var)) for grad, var in grads_and_vars]
         if self._clip_norm is not None:
-            grads_and_vars = clip_by_reduced_norm(grads_and_vars, self._clip_norm, self._reduction)
+            clip_norm = self._clip_norm * _tf.loss_scale(self._opt)
+            grads_and_vars = clip_by_reduced_norm(grads_and_vars, clip_norm, self._reduction)
         by_itself, reduction = _applies_by_itself(self._opt), self._reduction
         gradients = [grad for grad, _ in grads_and_vars if grad is not None]
         is_on_tpu = any(map(_tf.is_in_tpu_program, gradients))

@@ -16,7 +16,7 @@ from estimator.cluster.stop_policies import exit_status
 from estimator.cluster.task_health import TaskHealth
 from estimator.cluster.worker_group import WorkerGroup
 from estimator.console import log
-from estimator.hooks.stock_hooks_in_loops import saver_hooks
+from estimator.hooks.stock_hooks_in_loops import describe_stops, saver_hooks
 from estimator.training.end_record import (
     CHIEF_ANSWERS_SECS,
     NothingLeftError,
@@ -171,6 +171,7 @@ def _equal(training: OpenTraining) -> dict[str, object]:
         **{f"`{name}`": getattr(training.config, name) for name in _EQUAL_FIELDS},
         "the number of replicas": training.program.runtime.num_replicas,
         "the number of CheckpointSaverHooks": len(saver_hooks(training.request.hooks)),
+        "the step of a StopAtStepHook": describe_stops(training.request.hooks),
         "what the summaries alone read from all workers": across + hint if across else "nothing",
     }
 

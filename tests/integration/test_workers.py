@@ -239,6 +239,7 @@ def test_workers_that_differ_are_told_in_what(differing):
         assert "`iterations_per_loop` is 1 on worker 0 and 2 on worker 1" in told["loop"]
         assert "`max_steps` is 3 on worker 0 and 4 on worker 1" in told["steps"]
         assert "CheckpointSaverHooks is 1 on worker 0 and 0 on worker 1" in told["hooks"]
+        assert "StopAtStepHook is last_step=2 on worker 0 and none on worker 1" in told["stop"]
         for loop in (1, 3):
             assert "alone read from all workers is running_mean (" in told[f"summary {loop}"]
         assert "variable more is float32 (3, 1) on worker 0 and float32 (3, 2)" in told["model"]

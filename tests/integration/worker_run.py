@@ -453,6 +453,8 @@ def differs(model_dir):
     run("steps", average_model_fn, max_steps=3 + index)
     hook = v1.train.CheckpointSaverHook(model_dir, save_steps=1)
     run("hooks", average_model_fn, hooks=[] if index else [hook])
+    stop = v1.train.StopAtStepHook(last_step=2)
+    run("stop", average_model_fn, hooks=[] if index else [stop])
     for loop in (1, 3):
         run(f"summary {loop}", summarizing_model_fn, iterations_per_loop=loop)
     run("model", other_model_fn)

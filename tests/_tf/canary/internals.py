@@ -224,6 +224,7 @@ INTERNALS = {
     "set_summary_tensors": (f"{_HOOKS}:SummarySaverHook#_summary_op",),
     "final_ops": (f"{_HOOKS}:FinalOpsHook#_final_ops",),
     "last_step_of": (f"{_HOOKS}:StopAtStepHook#_last_step",),
+    "planned_stop": (f"{_HOOKS}:StopAtStepHook#_last_step", f"{_HOOKS}:StopAtStepHook#_num_steps"),
     "stops_at_last_step": (f"{_HOOKS}:StopAtStepHook.after_run",),
     "set_steps_per_run": (f"{_HOOKS}:StepCounterHook._set_steps_per_run",),
     "forget_request": (f"{_HOOKS}:SummarySaverHook#_request_summary",),
@@ -306,6 +307,7 @@ INTERNALS = {
     "keras_optimizers_in_graphs": (
         "keras.src.optimizers.base_optimizer:BaseOptimizer.add_variable",
         "keras.src.optimizers.base_optimizer:BaseOptimizer.add_variable_from_reference",
+        "keras.src.optimizers.base_optimizer:BaseOptimizer.scale_loss",
         "keras.src.optimizers.adafactor:backend",
         "?keras.src.optimizers.muon:Muon.build",
         "?keras.src.optimizers.muon:Muon._should_use_adamw",
@@ -316,6 +318,8 @@ INTERNALS = {
         "tf_keras.src.optimizers.nadam:Nadam.build",
         "tf_keras.src.optimizers.nadam:Nadam#_u_product_counter",
     ),
+    "scaled_loss": ("keras.src.optimizers.base_optimizer:BaseOptimizer.scale_loss",),
+    "loss_scale": ("keras.src.optimizers.base_optimizer:BaseOptimizer.scale_loss",),
     "legacy_name": (
         "tf_keras.src.optimizers.legacy.optimizer_v2:OptimizerV2#_hyper",
         "tf_keras.src.optimizers.legacy.optimizer_v2:OptimizerV2#_name",

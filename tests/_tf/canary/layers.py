@@ -421,6 +421,28 @@ def optimizers_of_keras_take_plain_variables_in_a_graph():
         assert isinstance(nadam._u_product_counter == 0, tf.Tensor)
 
 
+@checks("scaled_loss")
+def a_loss_is_scaled_once():
+    with tf.Graph().as_default(), V1.Session() as session, _tf.keras_optimizers_in_graphs():
+        loss = tf.constant(2.0)
+        assert _tf.scaled_loss(V1.train.AdamOptimizer(), loss) is loss
+        optimizer = keras.optimizers.SGD(0.1, loss_scale_factor=8.0)
+        for _ in range(2):
+            assert session.run(_tf.scaled_loss(optimizer, loss)) == 16
+        by_program = optimizer.scale_loss(loss)
+        assert _tf.scaled_loss(optimizer, by_program) is by_program
+
+
+@checks("loss_scale")
+def a_loss_scale_is_known():
+    with tf.Graph().as_default(), V1.Session() as session, _tf.keras_optimizers_in_graphs():
+        assert _tf.loss_scale(V1.train.AdamOptimizer()) == 1
+        optimizer = keras.optimizers.SGD(0.1, loss_scale_factor=8.0)
+        assert session.run(_tf.loss_scale(optimizer)) == 8
+        # It is no call of the program.
+        assert session.run(_tf.scaled_loss(optimizer, tf.constant(2.0))) == 16
+
+
 @checks("legacy_name")
 def a_legacy_optimizer_has_a_name():
     assert _tf.legacy_name(tf_keras.optimizers.legacy.Adam()) == "Adam"

@@ -188,6 +188,12 @@ def a_hook_that_stops_knows_the_step():
     assert _tf.last_step_of(HOOKS.StopAtStepHook(num_steps=7)) is None
 
 
+@checks("planned_stop")
+def a_hook_that_stops_knows_its_argument():
+    assert _tf.planned_stop(HOOKS.StopAtStepHook(last_step=7)) == "last_step=7"
+    assert _tf.planned_stop(HOOKS.StopAtStepHook(num_steps=7)) == "num_steps=7"
+
+
 @checks("stops_at_last_step")
 def a_hook_that_stops_may_have_its_own_after_run():
     class Own(HOOKS.StopAtStepHook):
