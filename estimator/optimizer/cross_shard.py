@@ -271,7 +271,9 @@ def _config_of(optimizer: Any) -> dict[str, Any]:
     except (NotImplementedError, TypeError) as error:  # The second: in another graph.
         raise ValueError(
             f"{reason}: it was made in a graph, or its class or schedule has no `get_config` "
-            f"({error}). Make it outside of graphs and add that method, {other_way}"
+            f"({error}). Make it outside of graphs and add that method, {other_way} Without eager "
+            'execution, set TF_USE_LEGACY_KERAS=1, and pass a name such as "sgd" or one of '
+            "`tf.keras.optimizers.legacy`."
         ) from error
     for name, parameter in inspect.signature(type(optimizer)).parameters.items():
         is_named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
