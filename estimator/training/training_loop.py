@@ -190,7 +190,9 @@ class TrainRun:
         If the weights are not finite, nothing is saved, and `end` is called nevertheless.
         """
         session = self._training.session
-        step = self._steps.step = self._training.step_after_hooks(self._steps.step)
+        if reason != "nan loss":  # A GPU may be a step ahead of that loss.
+            self._steps.step = self._training.step_after_hooks(self._steps.step)
+        step = self._steps.step
         try:
             if reason != "nan loss":
                 self._training.weights.check(session.session)
