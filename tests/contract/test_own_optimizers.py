@@ -161,36 +161,3 @@ class Counting(v1.train.Optimizer):
 @pytest.mark.parametrize("loop", [1, 3])
 def test_an_optimizer_finds_its_variable_by_the_default_graph(tmp_path, loop):
     assert weights_of(tmp_path, Counting, loop)["power"] == pytest.approx(0.5**7)
-
-
-@pytest.mark.parametrize("loop", [1, 3])
-def test_an_optimizer_may_train_the_parts_of_a_model_apart(loop, tmp_path):
-    """As those of a GAN, by one Adam: each part's update also changes what both share."""
-
-    def model_fn(features, labels, mode, params):
-        optimizer = v1.train.AdamOptimizer(0.1)
-        losses, train_ops = [], []
-        for name in ("generator", "critic"):
-            w = v1.get_variable(name, [2, 32], initializer=v1.ones_initializer())
-            losses.append(tf.reduce_mean(tf.square(tf.matmul(features["x"], w))))
-            train_ops.append(optimizer.minimize(losses[-1], var_list=[w]))
-        train_op = tf.group(v1.train.get_global_step().assign_add(1), *train_ops)
-        return tpu.TPUEstimatorSpec(mode, loss=tf.add_n(losses), train_op=train_op)
-
-    config = tpu.RunConfig(
-        model_dir=os.fspath(tmp_path), tpu_config=tpu.TPUConfig(iterations_per_loop=loop)
-    )
-    made = tpu.TPUEstimator(model_fn, None, config, use_tpu=False, train_batch_size=4)
-    made.train(input_fn, steps=6)
-    # beta at the start, and multiplied by beta twice a step.
-    assert made.get_variable_value("beta1_power") == pytest.approx(0.9**13, rel=1e-4)
-    w, mean, square = np.float64([1, 1]), 0.0, 0.0
-    for step in range(6):
-        gradient = 2 / (4 * 32) * X.T @ X @ w
-        mean, square = 0.9 * mean + 0.1 * gradient, 0.999 * square + 0.001 * gradient**2
-        power = 2 * step + 1
-        rate = 0.1 * np.sqrt(1 - 0.999**power) / (1 - 0.9**power)
-        w = w - rate * mean / (np.sqrt(square) + 1e-8)
-    for name in ("generator", "critic"):
-        trained = made.get_variable_value(name)
-        assert trained == pytest.approx(np.repeat(w[:, None], 32, axis=1), rel=1e-3)
