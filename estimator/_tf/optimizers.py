@@ -18,6 +18,9 @@ from estimator._tf.graph import initialized_value, set_input
 from estimator._tf.keras import variable_of
 from estimator._tf.patches import patched
 
+# The graph in which a program has last scaled a loss by an optimizer.
+_scaled_in: weakref.WeakKeyDictionary[Any, weakref.ref[tf.Graph]] = weakref.WeakKeyDictionary()
+
 
 @contextlib.contextmanager
 def keras_optimizers_in_graphs() -> Iterator[None]:
@@ -63,33 +66,29 @@ def keras_optimizers_in_graphs() -> Iterator[None]:
 def scaled_loss(optimizer: Any, loss: tf.Tensor) -> tf.Tensor:
     """Scales a loss for an optimizer that divides gradients by a scale, unless the program has.
 
-    Those of Keras 3 scale no loss themselves, as they take gradients only.
+    Those of Keras 3 take gradients only, so they scale no loss by themselves.
     """
-    if not hasattr(optimizer, "scale_loss") or _has_scaled(optimizer):
+    if not hasattr(optimizer, "scale_loss"):
         return loss
-    scaled = optimizer.scale_loss(loss)
-    _scaled_in.pop(optimizer, None)  # This was not the program.
-    return scaled
+    graph = _scaled_in.get(optimizer)
+    is_scaled = graph is not None and graph() is tf.compat.v1.get_default_graph()
+    return loss if is_scaled else _scale(optimizer, loss)
 
 
 def loss_scale(optimizer: Any) -> tf.Tensor | float:
     """Returns by what an optimizer divides the gradients that it is given."""
-    if not hasattr(optimizer, "scale_loss"):
-        return 1.0
-    is_scaled = _has_scaled(optimizer)
-    scale = optimizer.scale_loss(tf.constant(1.0))
-    if not is_scaled:
+    return _scale(optimizer, tf.constant(1.0)) if hasattr(optimizer, "scale_loss") else 1.0
+
+
+def _scale(optimizer: Any, value: tf.Tensor) -> tf.Tensor:
+    """Scales a value by an optimizer; this is not noted as a call of the program."""
+    noted = _scaled_in.get(optimizer)
+    scaled = optimizer.scale_loss(value)
+    if noted is None:
         _scaled_in.pop(optimizer, None)
-    return scale
-
-
-# The graph in which a program has last scaled a loss by an optimizer.
-_scaled_in: weakref.WeakKeyDictionary[Any, weakref.ref[tf.Graph]] = weakref.WeakKeyDictionary()
-
-
-def _has_scaled(optimizer: Any) -> bool:
-    graph = _scaled_in.get(optimizer)
-    return graph is not None and graph() is tf.compat.v1.get_default_graph()
+    else:
+        _scaled_in[optimizer] = noted
+    return scaled
 
 
 def _noting_scaled(original: Callable) -> Callable:
