@@ -66,7 +66,7 @@ def trainer_lock(
     except FileExistsError as error:
         raise ValueError(
             f"`model_dir` ({model_dir!r}) is no directory, or leads through a link to one that is "
-            "not there, as of a disk that is not mounted."
+            "not there, as of a disk that is not mounted. Make that one, or pass another."
         ) from error
     path = os.path.join(model_dir, FILE_NAME)
     _held[path] = _wait_for_lock(path, clock() + patience_secs, clock, sleep)
@@ -94,9 +94,9 @@ def check_not_replaced(model_dir: str) -> None:
     descriptor = _try_lock(path) if os.path.isdir(model_dir) else None
     if descriptor is None:
         raise RuntimeError(
-            f"`model_dir` ({model_dir}) was removed, moved or replaced while this process trains "
-            "in it, or it is relative and the working directory has changed. This process saves "
-            "nothing there any more."
+            f"`model_dir` ({model_dir!r}) was removed, moved or replaced while this process "
+            "trained in it, or it is relative and the working directory has changed, so nothing "
+            "is saved there. Train again, in a directory that stays or by an absolute path."
         )
     os.close(_held[path])
     _held[path] = descriptor
