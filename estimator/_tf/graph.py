@@ -66,14 +66,22 @@ def initialized_value(variable: tf.Variable) -> tf.Tensor:
         return cond(is_there, variable.read_value, lambda: variable.initial_value, "initialized")
 
 
-def copy_op(op: tf.Operation, inputs: Sequence[tf.Tensor]) -> tf.Operation:
+def copy_op(
+    op: tf.Operation, inputs: Sequence[tf.Tensor], waits: Sequence[tf.Operation] = ()
+) -> tf.Operation:
     """Makes an op like `op` in the default graph, with other inputs.
 
     The public `Graph.create_op` does not let a function body capture its inputs. 2.16 to 2.21.
+
+    Args:
+      op: the op to copy.
+      inputs: the inputs of the copy.
+      waits: control inputs of the copy, beside those of `tf.control_dependencies`. For these,
+        TensorFlow does not warn that a session has run them before.
     """
     # The op to colocate with, and the TPU program, may not exist in the default graph.
     attrs = {k: v for k, v in op.node_def.attr.items() if k not in ("_class", TPU_PROGRAM)}
-    return tf.compat.v1.get_default_graph()._create_op_internal(
+    copy = tf.compat.v1.get_default_graph()._create_op_internal(
         op.type,
         list(inputs),
         [output.dtype for output in op.outputs],
@@ -81,17 +89,28 @@ def copy_op(op: tf.Operation, inputs: Sequence[tf.Tensor]) -> tf.Operation:
         attrs=attrs,
         op_def=op.op_def,
     )
+    copy._add_control_inputs(waits)
+    return copy
 
 
-def add_control_inputs(op: tf.Operation, inputs: Sequence[tf.Operation]) -> None:
+def add_control_inputs(
+    op: tf.Operation, inputs: Iterable[tf.Operation]
+) -> list[tuple[tf.Operation, tf.Operation]]:
     """Makes the existing `op` wait for `inputs`, which may be in branches that are not taken.
 
     `tf.control_dependencies` affects new ops only. 2.16 to 2.21.
+
+    Returns:
+      Pairs of an op and another that it did not wait for directly, and now does.
     """
+    added = []
     for other in inputs:
         end = after_v1_branches(other, op)
         for start in starts_of_v1_loop(op, end):
-            start._add_control_inputs([end])
+            if end not in start.control_inputs:
+                start._add_control_inputs([end])
+                added.append((start, end))
+    return added
 
 
 def name_resources(ops: Iterable[tf.Operation]) -> None:

@@ -15,7 +15,7 @@ import threading
 import types
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -24,6 +24,8 @@ from tensorflow.python.client import session as _session
 from tensorflow.python.eager import context as _context
 
 from estimator._tf.distribute import variables_by_name
+
+_CopiesFor: TypeAlias = Callable[[Sequence[tf.Operation]], Callable[[Any], Any]]
 
 
 def make_callable(
@@ -140,11 +142,12 @@ class MappedSession(tf.compat.v1.Session):
     TensorFlow 1 finds the value under the handle's name.
 
     Attributes:
-      find_copy: returns what to run or feed instead of a tensor, an operation or the result of an
-        `assign`; None if `run` does as it is asked.
+      copies_for: called with the operations that a call fetches; returns a function from a tensor,
+        an operation or the result of an `assign` to what to run or feed instead. None if `run` does
+        as it is asked.
     """
 
-    find_copy: Callable[[Any], Any] | None = None
+    copies_for: _CopiesFor | None = None
     # The version of the graph for which `_variables` were found.
     _version = -1
     _variables: Mapping[str, tf.Variable] = types.MappingProxyType({})
@@ -154,11 +157,22 @@ class MappedSession(tf.compat.v1.Session):
         if _may_have_handles(fetches):
             self._find_variables()
             fetches = map_fetches(self._variable_of, fetches)
-        if self.find_copy is not None:
-            find = functools.partial(_found_copy, self.find_copy)
+        if self.copies_for is not None:
+            fetches = map_fetches(self._found_by_name, fetches)
+            asked: list[Any] = []
+            map_fetches(lambda fetch: asked.append(_fetched_op(fetch)), fetches)
+            find_copy = self.copies_for([op for op in asked if op is not None])
+            find = functools.partial(_found_copy, find_copy)
             fetches = map_fetches(find, fetches)
             feed_dict = {find(key): value for key, value in (feed_dict or {}).items()}
         return super().run(fetches, feed_dict, *args, **kwargs)
+
+    def _found_by_name(self, fetch: Any) -> Any:
+        """Returns the tensor or operation of a name; otherwise the fetch."""
+        if isinstance(fetch, str):
+            with contextlib.suppress(KeyError, ValueError):  # Whose error `Session.run` raises.
+                return self.graph.as_graph_element(fetch)
+        return fetch
 
     def _find_variables(self) -> None:
         """Finds the variables by the names of their handles, again if the graph has grown."""
@@ -187,9 +201,19 @@ def _is_resource(fetch: Any) -> bool:
     return getattr(fetch, "dtype", None) == tf.resource
 
 
+def _fetched_op(fetch: Any) -> tf.Operation | None:
+    """Returns the operation that a session runs for a fetch; None if that is a structure."""
+    element = getattr(fetch, "_as_graph_element", lambda: fetch)()
+    if element is None:  # The result of `assign` in a loop is a variable without one.
+        element = fetch.op
+    if isinstance(element, tf.Operation):
+        return element
+    return element.op if isinstance(element, tf.Tensor) else None
+
+
 def _found_copy(find_copy: Callable[[Any], Any], value: Any) -> Any:
     element = getattr(value, "_as_graph_element", lambda: value)()
-    if element is None:  # The result of `assign` in a loop is a variable without one.
+    if element is None:
         return find_copy(value)
     if not isinstance(element, tf.Tensor | tf.Operation):
         return value
@@ -335,14 +359,14 @@ def open_session(
     graph: tf.Graph,
     config: tf.compat.v1.ConfigProto,
     wait: Callable[[threading.Event], None] | None,
-    find_copy: Callable[[Any], Any] | None = None,
+    copies_for: _CopiesFor | None = None,
 ) -> tf.compat.v1.Session:
     """Opens a session on a graph, an `InterruptibleSession` if `wait` is given."""
     if wait is None:
         session = MappedSession(target, graph=graph, config=config)
     else:
         session = InterruptibleSession(target, graph, config, wait)
-    session.find_copy = find_copy
+    session.copies_for = copies_for
     return session
 
 

@@ -41,6 +41,8 @@ def order_assignments(
     global_step: tf.Variable,
     batches: Any,
     branches: Sequence[tf.Operation] = (),
+    *,
+    add_waits: updates.AddWaits,
 ) -> None:
     """Makes every change of a variable wait until all replicas have their batches.
 
@@ -52,10 +54,11 @@ def order_assignments(
       global_step: the global step's variable.
       batches: the replicas' batches.
       branches: conds that may advance the global step.
+      add_waits: makes an op wait for others.
     """
     assigning = updates.assignments(step_ops)
     for op in [*updates.writes_to(assigning, global_step), *branches]:
-        _tf.add_control_inputs(op, [_read_behind(step)])
+        add_waits(op, [_read_behind(step)])
     graph = tf.compat.v1.get_default_graph()
     # Tensors from outside the loop, such as constants, exist before the loop starts.
     taken = {tensor.op for tensor in input_calls.batch_tensors(batches) if tensor.graph is graph}
@@ -68,12 +71,17 @@ def order_assignments(
         before = _sure_waits_of(op)
         known = taken.intersection(before).union(*(waited_for.get(o, ()) for o in before))
         if op in ends:
-            _tf.add_control_inputs(op, sorted(taken - known, key=lambda other: other.name))
+            add_waits(op, sorted(taken - known, key=lambda other: other.name))
             known = taken
         waited_for[op] = known
 
 
-def order_accesses(new_ops: Sequence[tf.Operation], results: Sequence[tf.Operation]) -> None:
+def order_accesses(
+    new_ops: Sequence[tf.Operation],
+    results: Sequence[tf.Operation],
+    *,
+    add_waits: updates.AddWaits,
+) -> None:
     """Orders the reads and writes of each variable that nothing else orders.
 
     A write waits for the reads and the write before it in the Python code. A read after a write
@@ -84,6 +92,7 @@ def order_accesses(new_ops: Sequence[tf.Operation], results: Sequence[tf.Operati
     Args:
       new_ops: the ops that `model_fn` made, in order of creation.
       results: what runs in each step or is reported from it.
+      add_waits: makes an op wait for others.
     """
     if not new_ops:
         return
@@ -92,7 +101,7 @@ def order_accesses(new_ops: Sequence[tf.Operation], results: Sequence[tf.Operati
     running = ops_behind(results, set(made))
     own = [op for op in new_ops if op in running]
     assigning = set(updates.assignments(own))
-    order = _Order([op for op in made if op in running], assigning)
+    order = _Order([op for op in made if op in running], assigning, add_waits)
     accesses: dict[Any, _Accesses] = collections.defaultdict(_Accesses)
     for op in own:
         # In order, so that the ops of `ends_of` have the same names in every process.
@@ -131,8 +140,14 @@ class _Order:
     older than it, and so is what is behind them.)
     """
 
-    def __init__(self, ops: Sequence[tf.Operation], assigning: set[tf.Operation]) -> None:
+    def __init__(
+        self,
+        ops: Sequence[tf.Operation],
+        assigning: set[tf.Operation],
+        add_waits: updates.AddWaits,
+    ) -> None:
         """Takes the ops of a step, in order of creation, and those of them that assign."""
+        self._add_waits = add_waits
         self._place = {op: i for i, op in enumerate(ops)}
         topological = in_order(ops)
         self._before = self._surely_before = _ops_before(self._place, topological, forward_waits_of)
@@ -146,9 +161,9 @@ class _Order:
         """Makes a write wait for the reads of the variable before it, and for the last write."""
         reads, last = so_far.reads, so_far.writes[-1:]
         if last and self._may_precede(last[0], write):
-            self._add_waits(write, [*reads[so_far.num_waited_for :], *last])
+            self._connect(write, [*reads[so_far.num_waited_for :], *last])
         else:
-            self._add_waits(write, reads)
+            self._connect(write, reads)
         so_far.num_waited_for = len(reads)
         so_far.writes.append(write)
 
@@ -158,12 +173,14 @@ class _Order:
         if not so_far.writes:
             return
         last = so_far.writes[-1]
-        if self._may_precede(last, read) and self._is_for_update(read, handle):
-            self._add_waits(read, [last])
+        if update := self._update_made_of(read, handle, last):
+            self._connect(read, [last])
+            for op in update:
+                self._before[op] |= self._before[last]
             return
         later = (write for write in so_far.writes if self._may_precede(read, write))
         for write in itertools.islice(later, 1):  # The writes after it wait for it.
-            self._add_waits(write, [read])
+            self._connect(write, [read])
 
     def _may_precede(self, op: tf.Operation, other: tf.Operation) -> bool:
         """Returns whether `other` may be made to wait for `op`.
@@ -175,10 +192,14 @@ class _Order:
     def _rank(self, op: tf.Operation) -> int:
         return (self._before[op] & self._writes).bit_length()
 
-    def _is_for_update(self, read: tf.Operation, handle: Any) -> bool:
-        """Returns whether a value is read for nothing but to assign another to the variable.
+    def _update_made_of(
+        self, read: tf.Operation, handle: Any, last: tf.Operation
+    ) -> list[tf.Operation]:
+        """Returns a read and all ops up to the writes to its variable that it is made for.
 
-        An op such as AssignAdd, or that of an optimizer, has the newest value anyway.
+        Empty if the value is also used to assign to another variable, or if the read cannot wait
+        for the variable's last write. An op such as AssignAdd, or that of an optimizer, has the
+        newest value anyway.
         """
 
         def users_of(op: tf.Operation) -> Iterable[tf.Operation]:
@@ -188,10 +209,13 @@ class _Order:
         found = list(itertools.islice(walk([read], users_of), _MAX_OPS_OF_UPDATE + 1))
         writes = [op for op in found if op in self._assigning]
         if not writes or len(found) > _MAX_OPS_OF_UPDATE:
-            return False
-        return all(w.type == "AssignVariableOp" and handle in _changed(w) for w in writes)
+            return []
+        if self._before[last] >> self._place[read] & 1 or any(map(_tf.is_in_v1_loop, (read, last))):
+            return []
+        is_for_update = all(w.type == "AssignVariableOp" and handle in _changed(w) for w in writes)
+        return found if is_for_update else []
 
-    def _add_waits(self, op: tf.Operation, others: Sequence[tf.Operation]) -> None:
+    def _connect(self, op: tf.Operation, others: Sequence[tf.Operation]) -> None:
         """Makes `op` wait for those of `others` that no path orders with it.
 
         A path through what TensorFlow inlines may be none in the end.
@@ -202,7 +226,7 @@ class _Order:
             if _is_inlined(other) or not self._surely_before[op] >> self._place[other] & 1
             if not self._before[other] >> self._place[op] & 1
         ]
-        _tf.add_control_inputs(op, [end for other in unordered for end in self._ends_of(other)])
+        self._add_waits(op, [end for other in unordered for end in self._ends_of(other)])
 
 
 def _changed(op: tf.Operation) -> list[Any]:

@@ -6,6 +6,7 @@ A session sees a program, never an `input_fn` or a `model_fn`.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ from estimator.program.step_plan import StepPlan
 from estimator.program.step_summaries import build_fetch_overrides, summaries_since
 from estimator.program.train_step import BuiltStep, build_train_step
 from estimator.randomness.seed import separate_step_seeds
+from estimator.rewrite.step_waits import CopiesFor
 from estimator.runtime.local import Runtime
 from estimator.spec import EstimatorSpec
 
@@ -130,8 +132,9 @@ class TrainProgram:
       accumulation: how several batches make one step; None if gradients are not accumulated.
       place: the device function for all ops, including ops that are added later; None if there is
         none.
-      find_copy: returns what a session runs or feeds instead of a tensor or an operation, which may
-        be inside the loop; None without a loop.
+      copies_for: returns, for what `session.run` of a hook fetches, a function from a tensor or an
+        operation to what the session runs or feeds instead: it may be inside the loop, or wait for
+        the step.
       runs_ahead: whether a loop takes one more step after a loss that is not finite.
     """
 
@@ -147,7 +150,7 @@ class TrainProgram:
     agreement: Agreement
     accumulation: StepAccumulation | None
     place: Callable[[tf.Operation], str] | None
-    find_copy: Callable[[Any], Any] | None
+    copies_for: CopiesFor
     runs_ahead: bool
 
     @property
@@ -222,7 +225,11 @@ def build_train_program(
             agreement=_build_agreement(plan, step, source, is_loop=is_loop),
             accumulation=accumulation,
             place=place,
-            find_copy=None if hoist is None else hoist.find_copy,
+            copies_for=(
+                step.step_waits.copies_for
+                if hoist is None
+                else functools.partial(hoist.copies_for, step.step_waits)
+            ),
             runs_ahead=step.ahead_on is not None,
         )
 

@@ -34,6 +34,7 @@ from estimator.program.step_summaries import (
 from estimator.rewrite import updates
 from estimator.rewrite.hoist import without_waits
 from estimator.rewrite.packing import pack_messages, task_of
+from estimator.rewrite.step_waits import StepWaits
 from estimator.spec import EstimatorSpec
 
 
@@ -49,6 +50,7 @@ class BuiltStep:
       is_before_end: scalar, bool, on the global step's ps task: whether the global step is still
         before `end`. It depends on all that the step does on that task. None for any other step.
       models: the models of the replicas, and how their optimizers accumulate gradients.
+      step_waits: what ops wait for because of the order of the step.
       summaries: the summaries of the step.
       requested: [len(REQUESTS)], int32: what any worker asks for; None for one worker.
       end: scalar, int64, fed: the global step at which a loop ends that shares variables on ps
@@ -64,6 +66,7 @@ class BuiltStep:
     has_more: tf.Tensor | None
     is_before_end: tf.Tensor | None
     models: StepModels
+    step_waits: StepWaits
     summaries: StepSummaries
     requested: tf.Tensor | None
     end: tf.Tensor | None
@@ -89,13 +92,14 @@ def build_train_step(plan: StepPlan, is_last: tf.Tensor) -> BuiltStep:
     with tf.compat.v1.name_scope("training/" if is_in_loop else None):
         start = _build_start(plan, is_last, is_in_loop)
     models = build_step_models(plan, start)
-    done = _build_effects(plan, start, models)
+    step_waits = StepWaits()
+    done = _build_effects(plan, start, models, step_waits)
     loss, has_more, requested = _build_outcome(plan, start, models, done)
     # The loss, too, may run assignments: to be reverted, and not without a batch.
     step_ops = ops_run_for([*done, *(spec.loss for spec in models.specs)], models.new_ops)
     loss, kept = build_accumulated_loss(models.counting, loss)
     step_ops, done = step_ops + kept, done + kept
-    _order(plan, start, models, step_ops)
+    _order(plan, start, models, step_ops, step_waits)
     more = [] if has_more is None else [has_more]
     running = as_ops([*done, *step_ops, loss, *more])
     summaries, reported = build_step_summaries(models.specs[0], start, running)
@@ -115,9 +119,8 @@ def build_train_step(plan: StepPlan, is_last: tf.Tensor) -> BuiltStep:
     last_loss: LoopOutput | None = None
     if start.is_in_loop and has_more is None:
         loss, last_loss = _build_stored_loss(loss)
-    return BuiltStep(
-        loss, has_more, is_before_end, models, summaries, requested, end, last_loss, ahead_on
-    )
+    of_loop = (requested, end, last_loss, ahead_on)
+    return BuiltStep(loss, has_more, is_before_end, models, step_waits, summaries, *of_loop)
 
 
 def _build_start(plan: StepPlan, is_last: tf.Tensor, is_in_loop: bool) -> StepStart:
@@ -158,7 +161,9 @@ def _input_summaries_of_step(plan: StepPlan, is_in_loop: bool) -> list[tf.Tensor
     return []
 
 
-def _build_effects(plan: StepPlan, start: StepStart, models: StepModels) -> list[Any]:
+def _build_effects(
+    plan: StepPlan, start: StepStart, models: StepModels, step_waits: StepWaits
+) -> list[Any]:
     """Builds and returns everything that a step runs for its side effects."""
     replicas = models.replicas
     done = [spec.train_op for spec in models.specs]
@@ -170,6 +175,7 @@ def _build_effects(plan: StepPlan, start: StepStart, models: StepModels) -> list
         plan.global_step,
         set(ops_run_for(run, replicas.new_ops)),
         [one.update for one in models.accumulations],
+        step_waits.add,
     )
     done += written_summaries(start.summaries_before) + start.copies
     if plan.workers.is_chief:
@@ -218,7 +224,11 @@ def _gpu_to_run_ahead_on(plan: StepPlan, start: StepStart, models: StepModels) -
 
 
 def _order(
-    plan: StepPlan, start: StepStart, models: StepModels, step_ops: list[tf.Operation]
+    plan: StepPlan,
+    start: StepStart,
+    models: StepModels,
+    step_ops: list[tf.Operation],
+    step_waits: StepWaits,
 ) -> None:
     """Orders assignments after the batches, and the accesses to each variable."""
     # A loop runs no iteration without a batch.
@@ -227,8 +237,9 @@ def _order(
     losses = [spec.loss for spec in models.specs]
     seen = as_ops([*losses, *summaries_since(start.summaries_before)])
     running = list(dict.fromkeys([*step_ops, *ops_run_for(seen, models.new_ops)]))
-    order_assignments(running, start.step, plan.global_step, uncertain, branches)
-    order_accesses(models.new_ops, [*step_ops, *seen])
+    add = step_waits.add
+    order_assignments(running, start.step, plan.global_step, uncertain, branches, add_waits=add)
+    order_accesses(models.new_ops, [*step_ops, *seen], add_waits=add)
     if start.is_in_loop:
         graph = tf.compat.v1.get_default_graph()
         _tf.forget_waits(graph, without_waits(models.replicas.waits, step_ops))

@@ -6,13 +6,16 @@ is called, which is inside the loop's body.
 
 from __future__ import annotations
 
+import functools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import tensorflow as tf
 
 from estimator import _tf
+from estimator.rewrite.graph_walk import ops_before
+from estimator.rewrite.step_waits import SeparateCall, StepWaits
 
 ONLY_IN_STEP = "which has a value only while a step runs"
 
@@ -36,12 +39,24 @@ class Hoist:
         self._home = _tf.outer_graphs(self._body)[-1]
         self._waits = waits
         self._of_step = set(self._body.get_operations()[:num_ops_before])
-        self._copies: dict[tf.Operation, tf.Operation] = {}
+        self._any_call = SeparateCall()
         self._reads: dict[tf.Operation, tf.Tensor] = {}
         self._lock = threading.Lock()
 
-    def find_copy(self, value: Any) -> Any:
-        """Returns what a session runs, or feeds, for an op or a tensor of any graph.
+    def copies_for(
+        self, step_waits: StepWaits, fetched: Sequence[tf.Operation]
+    ) -> Callable[[Any], Any]:
+        """Returns a function from what is in any graph to what a session runs or feeds instead.
+
+        Args:
+          step_waits: what ops of the body wait for because of the order of a step.
+          fetched: the ops that a session call runs.
+        """
+        inside = [op for op in fetched if op.graph is self._body]
+        return functools.partial(self._find_copy, step_waits.separate_call(inside))
+
+    def _find_copy(self, call: SeparateCall, value: Any) -> Any:
+        """Returns what a session call runs or feeds for an op or a tensor.
 
         For what `assign` has returned in the body, it assigns and reads the variable.
         """
@@ -49,7 +64,7 @@ class Hoist:
         element = value.op if is_variable else value
         if element.graph is not self._body:
             return element
-        copy = self.build("`session.run`", element)
+        copy = self.build("`session.run`", element, call)
         return self._read_after(copy, value) if is_variable else copy
 
     def _read_after(self, assigned: tf.Operation, variable: tf.Variable) -> tf.Tensor:
@@ -61,16 +76,18 @@ class Hoist:
                 self._reads[assigned] = read
         return self._reads[assigned]
 
-    def build(self, argument: str, value: Any) -> Any:
+    def build(self, argument: str, value: Any, call: SeparateCall | None = None) -> Any:
         """Returns the same value outside the loop; `value` itself if it is already there.
 
         Args:
           argument: the name for it in an error.
           value: an op or a tensor.
+          call: the session call that runs it; None if any may.
 
         Raises:
           ValueError: `value` exists only while a step runs.
         """
+        call = call or self._any_call
         # A hook may call this in a thread of its own, whose default graph is another one.
         with (
             self._lock,
@@ -79,26 +96,30 @@ class Hoist:
             tf.compat.v1.name_scope(None),
         ):
             if isinstance(value, tf.Operation):
-                return self._op(argument, value)
-            return self._tensor(argument, value)
+                return self._op(argument, value, call)
+            source = _tf.capture_source(value)
+            return self._op(argument, source.op, call).outputs[source.value_index]
 
-    def _tensor(self, argument: str, tensor: tf.Tensor) -> tf.Tensor:
-        source = _tf.capture_source(tensor)
-        if source.graph is self._home:
-            return source
-        return self._op(argument, source.op).outputs[source.value_index]
+    def _op(self, argument: str, op: tf.Operation, call: SeparateCall) -> tf.Operation:
+        copies = call.copies  # What is outside the loop has none.
 
-    def _op(self, argument: str, op: tf.Operation) -> tf.Operation:
-        if op.graph is self._home:
-            return op
-        if op not in self._copies:
-            self._check(argument, op)
-            inputs = [self._tensor(argument, tensor) for tensor in op.inputs]
-            waits = [*op.control_inputs, *self._waits.get(op, ())]
-            before = [self._op(argument, other) for other in waits]
-            with tf.control_dependencies(before), tf.device(op.device):
-                self._copies[op] = _tf.copy_op(op, inputs)
-        return self._copies[op]
+        def is_lacking(other: tf.Operation) -> bool:
+            return other.graph is not self._home and other not in copies
+
+        def waits(other: tf.Operation) -> list[tf.Operation]:
+            return [*call.control_inputs_of(other), *self._waits.get(other, ())]
+
+        def behind(other: tf.Operation) -> list[tf.Operation]:
+            return [*(_tf.capture_source(t).op for t in other.inputs), *waits(other)]
+
+        for each in ops_before([op], is_lacking, behind):
+            self._check(argument, each)
+            sources = [_tf.capture_source(tensor) for tensor in each.inputs]
+            inputs = [copies.get(s.op, s.op).outputs[s.value_index] for s in sources]
+            before = [copies.get(other, other) for other in waits(each)]
+            with tf.device(each.device):
+                copies[each] = _tf.copy_op(each, inputs, before)
+        return copies.get(op, op)
 
     def _check(self, argument: str, op: tf.Operation) -> None:
         if op.graph is self._body and (op not in self._of_step or op.type == "Const"):

@@ -19,12 +19,15 @@ import collections
 import contextlib
 import functools
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
 from estimator import _tf
 from estimator.rewrite.graph_walk import is_read, ops_behind, waits_of
+
+# Makes an op wait for others.
+AddWaits: TypeAlias = Callable[[tf.Operation, Sequence[tf.Operation]], object]
 
 
 def build_updates(
@@ -33,6 +36,7 @@ def build_updates(
     global_step: tf.Variable,
     run: Collection[tf.Operation],
     conditional: Sequence[tf.Operation] = (),
+    add_waits: AddWaits = _tf.add_control_inputs,
 ) -> list[tf.Operation]:
     """Orders the assignments of Keras in `new_ops`, and returns all updates that a step must run.
 
@@ -50,6 +54,7 @@ def build_updates(
       run: the ops of `new_ops` that the step runs anyway. What others than Keras assign outside of
         them, such as an op that a hook runs now and then, is left alone.
       conditional: conds of the step that may assign to any of the variables they take.
+      add_waits: makes an op wait for others.
 
     Returns:
       The assignments made by Keras, and the ops of UPDATE_OPS, that belong to the step. If the
@@ -75,7 +80,7 @@ def build_updates(
     writes = {*conditional, *of_keras, *writes_to(assigning, global_step)}
     idle = {op for op in assigning if op not in runs}
     left_to_hooks = ops_behind(idle, made).keys() - ops_behind(runs, made).keys()
-    build_order(new_ops, writes - idle, idle, left_to_hooks)
+    build_order(new_ops, writes - idle, idle, left_to_hooks, add_waits)
     return [_tf.after_v1_branches(op) for op in assigned] + wired
 
 
@@ -109,6 +114,7 @@ def build_order(
     writes: set[tf.Operation],
     idle: Collection[tf.Operation] = frozenset(),
     left_to_hooks: Collection[tf.Operation] = frozenset(),
+    add_waits: AddWaits = _tf.add_control_inputs,
 ) -> None:
     """Orders each of `writes` relative to the other ops on the same variable, as they were made.
 
@@ -118,6 +124,7 @@ def build_order(
       idle: new ops that assign but that no step runs; nothing waits for them.
       left_to_hooks: new ops that only `idle` ones run; they wait for no write, because a hook that
         runs them between steps would run a step.
+      add_waits: makes an op wait for others.
     """
     written = {op: {handle.ref() for handle in _written(op)} for op in writes}
     wanted = set().union(*written.values())
@@ -137,7 +144,7 @@ def build_order(
     for handle, ops in by_variable.items():
         assigning = {op for op in ops if handle in written.get(op, ())}
         if assigning:
-            _add_order(ops, assigning, unordered, ends_of)
+            _add_order(ops, assigning, unordered, ends_of, add_waits)
 
 
 def writes_to(ops: Sequence[tf.Operation], variable: tf.Variable) -> list[tf.Operation]:
@@ -189,6 +196,7 @@ def _add_order(
     writes: set[tf.Operation],
     unordered: Collection[tf.Operation],
     ends_of: Callable[[tf.Operation], list[tf.Operation]],
+    add_waits: AddWaits,
 ) -> None:
     """Orders the ops on one variable; the `unordered` ones wait for no write."""
     last_write: list[tf.Operation] = []
@@ -201,7 +209,7 @@ def _add_order(
             continue
         waits = [*last_write, *(reads_since if is_write else ())]
         if waits:
-            _tf.add_control_inputs(op, [end for before in waits for end in ends_of(before)])
+            add_waits(op, [end for before in waits for end in ends_of(before)])
         if is_write:
             last_write, reads_since = [op], []
         else:

@@ -49,6 +49,7 @@ class HookFetches:
         self.has_run = False
         # What to fetch for each variable, by the names of its handle and of v1's read.
         self._values: dict[str, Any] = {}
+        self._step: tf.Tensor | None = None
         self._after: tf.Tensor | None = None
         self._reads: dict[int, tuple[tf.Variable, tf.Tensor]] = {}
 
@@ -62,7 +63,7 @@ class HookFetches:
         self._values = dict(_tf.variables_by_name(self._graph))
         if self._values and step is not None:
             step_variable = _tf.copies(tf.compat.v1.train.get_global_step())[0]
-            self._values[step_variable.handle.name] = step
+            self._values[step_variable.handle.name] = self._step = step
             self._after = _build_wait(step)
 
     @contextlib.contextmanager
@@ -83,15 +84,13 @@ class HookFetches:
 
     def fetchable(self, hook: Hook, fetch: Any) -> Any:
         """Returns what the session fetches for a hook's fetch."""
-        fetch = self._overrides.get(id(fetch), fetch)
+        fetch = self._overridden(fetch)
         # A variable's name is its handle's name, and a hook cannot use a handle.
         is_handle = getattr(fetch, "dtype", None) == tf.resource
         name = fetch if isinstance(fetch, str) else fetch.name if is_handle else None
         fetch = self.reachable(hook, self._value_of(name) if name in self._values else fetch)
         is_variable = isinstance(fetch, tf.Variable) and not is_assigned(fetch)
-        # In TensorFlow 1, a session reads a reference variable after the step.
-        is_v1 = self._after is not None and not tf.compat.v1.resource_variables_enabled()
-        return self._read_after(fetch) if is_variable and (self._is_loop or is_v1) else fetch
+        return self._read_after(fetch) if is_variable and self._is_ordered(fetch) else fetch
 
     def reachable(self, hook: Hook, fetch: Any) -> Any:
         """Returns a hook's fetch; raises ValueError if it is not of this graph."""
@@ -114,6 +113,27 @@ class HookFetches:
         with self.explaining_names(hook):
             tensor = self._graph.get_tensor_by_name(key) if isinstance(key, str) else key
         return self.reachable(hook, tensor)
+
+    def _overridden(self, fetch: Any) -> Any:
+        """Returns what to fetch instead of a tensor or of the global step's variable."""
+        if id(fetch) not in self._overrides:
+            return fetch
+        is_step = isinstance(fetch, tf.Variable)
+        return self._step if is_step and self._is_v1 else self._overrides[id(fetch)]
+
+    def _is_ordered(self, variable: tf.Variable) -> bool:
+        """Returns whether the variable is read after the step, and not at any time in it.
+
+        A value that combines those of replicas is read from one after the other.
+        """
+        is_combined = variable.synchronization is tf.VariableSynchronization.ON_READ
+        is_in_step = self._after is not None and (is_combined or self._is_v1)
+        return self._is_loop or is_in_step
+
+    @property
+    def _is_v1(self) -> bool:
+        """Whether a step is made whose variables a session reads as TensorFlow 1 does, after it."""
+        return self._after is not None and not tf.compat.v1.resource_variables_enabled()
 
     def _value_of(self, name: str) -> Any:
         """Returns what reads a variable after the step, if a session call makes one."""

@@ -305,7 +305,9 @@ class HookedSession:
                 feed_dict[id(tensor)] = tensor, value
             if arguments.options is not None:
                 _merge_options(options, arguments.options)
-        results = self.session.run(everything, dict(feed_dict.values()), options, metadata)
+        # Not as `run` of a `_tf.MappedSession` would: what hooks fetch here belongs to the step.
+        run = functools.partial(tf.compat.v1.Session.run, self.session)
+        results = run(everything, dict(feed_dict.values()), options, metadata)
         return results, metadata, options
 
     def _check_feeds(self, hook: Hook) -> None:

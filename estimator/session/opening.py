@@ -17,6 +17,7 @@ from estimator.checkpoint.old_model import OldModel
 from estimator.checkpoint.warm_start import WarmStart, build_warm_start
 from estimator.cluster.worker_group import WorkerGroup
 from estimator.model.replicas import BUILD_LOCK
+from estimator.rewrite.step_waits import CopiesFor
 from estimator.session.restoring import preparing, restore_first
 
 
@@ -244,7 +245,7 @@ def opened(
     master: str = "",
     timeout_secs: float = 0,
     wait: Callable[[threading.Event], None] | None = None,
-    find_copy: Callable[[Any], Any] | None = None,
+    copies_for: CopiesFor | None = None,
     find_paths: Callable[[], Sequence[str]] | None = None,
 ) -> Iterator[tuple[tf.compat.v1.Session, str | None]]:
     """Opens a session and restores it from the first readable checkpoint.
@@ -258,8 +259,7 @@ def opened(
       master: the session's target.
       timeout_secs: how long to wait for the chief to initialize the variables.
       wait: waits for the session's calls to return; None if they always return.
-      find_copy: returns what `session.run` runs or feeds instead of a tensor or an operation; None
-        if that is what it is asked for.
+      copies_for: see `_tf.MappedSession`.
       find_paths: see `restore_first`.
 
     Yields:
@@ -267,7 +267,7 @@ def opened(
     """
     with (
         setup.graph.as_default(),
-        _tf.open_session(master, setup.graph, setup.config, wait, find_copy) as session,
+        _tf.open_session(master, setup.graph, setup.config, wait, copies_for) as session,
     ):
         if setup.callbacks is not None:
             setup.callbacks.begin(session)

@@ -164,7 +164,10 @@ def _telling_failure(worker_group: WorkerGroup, needed: TaskHealth) -> Iterator[
 def _equal(training: OpenTraining) -> dict[str, object]:
     """Returns what must be equal on workers that run each step together, besides the model."""
     across = ", ".join(training.program.fetches.summaries_across_workers)
-    hint = " (which only the chief runs: record the result of an update op, not a metric's value)"
+    hint = (
+        " (which only the chief runs: let the `train_op` wait for it; of a metric, record the "
+        "result of the update op, not the value)"
+    )
     return {
         "TensorFlow": tf.__version__,
         **training.request.limits,

@@ -149,10 +149,10 @@ def _opened(
     connection, check = training.request.connection, training.stop.check_waiting
     wait = functools.partial(needed.wait_for, check=check) if needed else None
     timeout_secs = training.config.session_creation_timeout_secs
-    find_copy = training.program.find_copy
+    copies_for = training.program.copies_for
     with (
         _tf.hashable_tensors(),  # What hooks and `init_fn` feed may be inside the loop.
-        opened(setup, paths, connection.target, timeout_secs, wait, find_copy) as (session, path),
+        opened(setup, paths, connection.target, timeout_secs, wait, copies_for) as (session, path),
     ):
         if not isinstance(session, _tf.InterruptibleSession):
             yield session, path

@@ -272,7 +272,8 @@ FINAL = []
 
 def final_model_fn(features, labels, mode):
     spec = mean_model_fn(features, labels, mode)
-    hook = est.FinalOpsHook({"twice": v1.global_variables("w")[0] * 2})
+    step = v1.train.get_global_step() + 0  # After the `train_op`.
+    hook = est.FinalOpsHook({"twice": v1.global_variables("w")[0] * 2, "step": step})
     FINAL.append(hook)
     return est.EstimatorSpec(mode, loss=spec.loss, train_op=spec.train_op, training_hooks=[hook])
 
@@ -351,7 +352,10 @@ def test_no_batch_is_predicted_if_a_hook_stops_when_the_session_is_there(trained
 
 def test_final_ops_hook_has_the_last_values(tmp_path):
     est.Estimator(final_model_fn, os.fspath(tmp_path)).train(forever(), steps=2)
-    assert FINAL[-1].final_ops_values == {"twice": pytest.approx(2 * weight_after(2, 1.0))}
+    assert FINAL[-1].final_ops_values == {
+        "twice": pytest.approx(2 * weight_after(2, 1.0)),
+        "step": 2,
+    }
 
 
 def test_profiler_hook_writes_timelines(trained, tmp_path):

@@ -168,11 +168,31 @@ def test_results_have_the_type_of_the_fetches(model):
 def test_a_variable_is_fetched_as_the_step_leaves_it(model):
     found = []
     hook = Recorder(
-        lambda context: est.SessionRunArgs(v1.global_variables("w")[0]),
-        lambda values: found.append(float(values.results)),
+        lambda context: est.SessionRunArgs(
+            [v1.global_variables("w")[0], v1.train.get_global_step()]
+        ),
+        lambda values: found.append(values.results),
     )
     model.train(forever(2.0), hooks=[hook], steps=3)
-    assert found == pytest.approx([weight_after(step, 2.0) for step in (1, 2, 3)])
+    assert [int(step) for _, step in found] == [1, 2, 3]
+    assert [w for w, _ in found] == pytest.approx([weight_after(step, 2.0) for step in (1, 2, 3)])
+
+
+@pytest.mark.usefixtures("without_resource_variables")
+def test_a_hook_stops_at_the_step_that_it_fetches(model):
+    class Stop(est.SessionRunHook):
+        def begin(self):
+            self.step = v1.train.get_global_step()
+
+        def before_run(self, run_context):
+            return est.SessionRunArgs(self.step)
+
+        def after_run(self, run_context, run_values):
+            if run_values.results >= 3:
+                run_context.request_stop()
+
+    model.train(forever(2.0), hooks=[Stop()], steps=9)
+    assert step_of(model) == 3
 
 
 class OfHandle(est.SessionRunHook):
@@ -244,6 +264,71 @@ def test_a_logging_hook_shows_a_variable_by_name_at_the_end(model):
     hook = est.LoggingTensorHook(["w"], at_end=True, formatter=shown.append)
     model.train(forever(2.0), hooks=[hook], steps=3)
     assert shown == [{"w": pytest.approx(weight_after(3, 2.0))}]
+
+
+# --- What a hook runs between steps ---------------------------------------------------------------
+
+
+class Runs(est.SessionRunHook):
+    """Runs `fetches` by themselves, after each session call and at the end."""
+
+    def __init__(self, fetches):
+        self.fetches, self.found = fetches, []
+
+    def after_run(self, run_context, run_values):
+        self.found.append(run_context.session.run(self.fetches))
+
+    def end(self, session):
+        self.found.append(session.run(self.fetches))
+
+
+def trained_with(path, make_fetches, loop):
+    """Trains a Keras layer for 4 steps; returns the model, and a hook that ran what was made."""
+    hooks = []
+
+    def model_fn(features, labels, mode):
+        del labels
+        layer = tf.keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")
+        loss = tf.reduce_mean((layer(features) - 1) ** 2)
+        count = v1.train.get_global_step()
+        train_op = v1.train.GradientDescentOptimizer(0.25).minimize(loss, count)
+        fetches = make_fetches(layer, count)
+        hooks[:] = [Runs(fetches)]
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op, training_hooks=hooks)
+
+    config = est.RunConfig(**({} if IS_2_15 else {"iterations_per_loop": loop}))
+    model = est.Estimator(model_fn, os.fspath(path), config)
+    model.train(lambda: tf.data.Dataset.from_tensors([[1.0]]).repeat(), steps=4)
+    assert step_of(model) == 4
+    return model, hooks[0]
+
+
+LOOPS = [1] if IS_2_15 else [1, 2]
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_hook_validates_between_steps(tmp_path, loop):
+    """With ops that were made after the `train_op`, and read what it assigns."""
+    _, runs = trained_with(
+        tmp_path, lambda layer, count: [layer(tf.constant([[2.0]])), count + 0], loop
+    )
+    steps = [*range(loop, 5, loop), 4]
+    assert [int(step) for _, step in runs.found] == steps
+    found = [float(value[0, 0]) for value, _ in runs.found]
+    assert found == pytest.approx([2 - 2 * 0.5**step for step in steps])
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_hook_resets_between_steps_what_each_step_counts(tmp_path, loop):
+    """An assignment to a variable of a layer, which was made after that of the `train_op`."""
+
+    def make_fetches(layer, count):
+        return [layer.kernel.assign([[0.0]]).op, count + 0]
+
+    model, runs = trained_with(tmp_path, make_fetches, loop)
+    assert [int(step) for _, step in runs.found] == [*range(loop, 5, loop), 4]
+    (name,) = (name for name in model.get_variable_names() if "kernel" in name)
+    assert model.get_variable_value(name) == 0
 
 
 # --- A training inside a training ----------------------------------------------------------------

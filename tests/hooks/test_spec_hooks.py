@@ -237,6 +237,38 @@ def test_a_hook_that_fetches_the_global_step_gets_the_one_before_the_call(tmp_pa
     assert hook.seen == list(range(0, 60, loop))
 
 
+@pytest.mark.parametrize("loop", [1, 20])
+def test_a_hook_fetches_a_mean_over_replicas_that_they_once_had(tmp_path, loop):
+    """Not one of a replica before its update and of another after it."""
+
+    class FetchesMean(v1.train.SessionRunHook):
+        def begin(self):
+            (self.mean,) = (v for v in v1.global_variables() if v.name == "mean:0")
+            self.seen = []
+
+        def before_run(self, run_context):
+            return v1.train.SessionRunArgs(self.mean)
+
+        def after_run(self, run_context, run_values):
+            self.seen.append(float(run_values.results))
+
+    def model_fn(features, labels, mode):
+        mean = v1.get_variable(
+            "mean",
+            initializer=0.0,
+            trainable=False,
+            synchronization=tf.VariableSynchronization.ON_READ,
+            aggregation=tf.VariableAggregation.MEAN,
+        )
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        with tf.control_dependencies([mean.assign_add(2.0 + 2.0 * tf.cast(replica, tf.float32))]):
+            return Model()(features, labels, mode)
+
+    hook = FetchesMean()
+    make(tmp_path, model_fn, "mirrored_x2", loop).train(numbers(), [hook], steps=60)
+    assert hook.seen == [3.0 * step for step in range(loop, 61, loop)]
+
+
 @STRATEGIES
 def test_a_models_hook_must_not_run_what_needs_the_batch_of_a_loop(tmp_path, strategy):
     def make_hooks(loss):

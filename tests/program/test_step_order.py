@@ -1,6 +1,7 @@
 """Every read and every write of a variable in a step stand on one path: luck orders none."""
 
 import dataclasses
+import random
 
 import keras
 import numpy as np
@@ -244,6 +245,54 @@ def test_no_update_of_an_optimizer_that_is_used_twice_is_lost(loop, tmp_path):
     for name in ("generator", "critic"):
         trained = model.get_variable_value(name)
         np.testing.assert_allclose(trained, np.repeat(w[:, None], 32, axis=1), atol=1e-4)
+
+
+def build_random_updates(rng, variables):
+    """Builds updates, some of which wait for an earlier one; returns them and their formulas."""
+    updates, formulas = [], []
+    for _ in range(8):
+        place, factor, term = (
+            rng.randrange(len(variables)),
+            rng.uniform(0.3, 1.1),
+            rng.uniform(-1, 1),
+        )
+        variable, waits = (
+            variables[place],
+            rng.sample(updates, rng.randint(0, min(1, len(updates)))),
+        )
+        with tf.control_dependencies(waits):
+            value = variable.read_value() if rng.random() < 0.6 else variable
+            value = value * factor + term
+        if rng.random() < 0.2:
+            V1.summary.scalar("value", value)
+        if rng.random() < 0.3:
+            value = tf.reduce_sum(tf.stack([value, 0.5]))
+            term += 0.5
+        updates.append(variable.assign(value).op)
+        formulas.append((place, factor, term))
+    return updates, formulas
+
+
+@pytest.mark.parametrize("loop", [1, 3])
+@pytest.mark.parametrize("seed", range(6))
+def test_updates_made_of_reads_follow_the_code(seed, loop, tmp_path):
+    formulas = []
+
+    def model_fn(features, labels, mode):
+        del labels
+        variables = [V1.get_variable(f"v{i}", initializer=1.0) for i in range(3)]
+        updates, formulas[:] = build_random_updates(random.Random(seed), variables)
+        count = V1.assign_add(V1.train.get_global_step(), 1)
+        loss = tf.reduce_mean(features)
+        return est.EstimatorSpec(mode, loss=loss, train_op=tf.group(*updates, count))
+
+    model = est.Estimator(model_fn, str(tmp_path), est.RunConfig(iterations_per_loop=loop))
+    model.train(cases.input_fn, max_steps=3)
+    state = [1.0] * 3
+    for place, factor, term in formulas * 3:
+        state[place] = state[place] * factor + term
+    found = [model.get_variable_value(f"v{i}") for i in range(3)]
+    np.testing.assert_allclose(found, state, rtol=1e-5)
 
 
 def test_a_read_that_waits_for_no_write_is_of_the_value_before_the_step(tmp_path):

@@ -176,7 +176,10 @@ INTERNALS = {
     "while_loop": (f"{_OPS}.while_v2:while_loop",),
     "cond": (f"{_OPS}.cond_v2:cond_v2",),
     "initialized_value": (f"{_OPS}.cond_v2:cond_v2",),
-    "copy_op": ("tensorflow:Graph._create_op_internal",),
+    "copy_op": (
+        "tensorflow:Graph._create_op_internal",
+        "tensorflow:Operation._add_control_inputs",
+    ),
     "add_control_inputs": (
         "tensorflow:Operation._add_control_inputs",
         f"{_OPS}.control_flow_ops:WhileContext.loop_enters",

@@ -319,8 +319,18 @@ def a_session_runs_and_feeds_copies():
         assigned, assigned_copy = w.assign(asked), w.assign(copy)
         copies = {asked.op: copy, assigned.op: assigned_copy.op}
         session.run(w.initializer)
-        session.find_copy = lambda one: copies.get(one.op if one is asked else one, one)
+        fetched = []
+
+        def copies_for(ops):
+            fetched.append(ops)
+            return lambda one: copies.get(one.op if one is asked else one, one)
+
+        session.copies_for = copies_for
         session.run({"done": assigned.op}, {asked: 5.0})
+        assert fetched == [[assigned.op]]
+        read = w.value()
+        assert session.run([(read.name, w), read.op]) == [(5, 5), None]
+        assert [op for op in fetched[1] if op is read.op] == [read.op] * 2
         assert session.run((w, [w + 1.0])) == (5, [6])
         with tempfile.TemporaryDirectory() as folder:
             saver = V1.train.Saver([w])
