@@ -34,6 +34,12 @@ from estimator.rewrite.graph_walk import (
 # An update has a few ops between its read and its write.
 _MAX_OPS_OF_UPDATE = 20
 
+# Ops after which nothing is left of what a variable, or a part of it, was.
+_REPLACING = {
+    *("AssignVariableOp", "ResourceScatterUpdate", "ResourceScatterNdUpdate"),
+    "ResourceStridedSliceAssign",
+}
+
 
 def order_assignments(
     step_ops: Sequence[tf.Operation],
@@ -137,7 +143,8 @@ class _Order:
     They make no cycle. The rank of an op is the place of the last write that is behind it, or that
     it is itself. What waits has no lower rank than what it waits for; control inputs are added to
     ops of a higher rank only, and so leave all ranks as they are. (The reads before a write are
-    older than it, and so is what is behind them.)
+    older than it, and so is what is behind them.) Only a read for an update may wait for a write of
+    a higher rank, and has that rank from then on.
     """
 
     def __init__(
@@ -155,6 +162,7 @@ class _Order:
             self._surely_before = _ops_before(self._place, topological, _sure_waits_of)
         self._assigning = assigning
         self._writes = functools.reduce(operator.or_, (1 << self._place[w] for w in assigning), 0)
+        self._early: set[tf.Operation] = set()  # Reads that a write made before them waits for.
         self._ends_of = functools.cache(_tf.ends_of)
 
     def add_write(self, write: tf.Operation, so_far: _Accesses) -> None:
@@ -173,14 +181,14 @@ class _Order:
         if not so_far.writes:
             return
         last = so_far.writes[-1]
-        if update := self._update_made_of(read, handle, last):
+        if self._may_follow(read, last) and self._is_for_update(read, handle):
             self._connect(read, [last])
-            for op in update:
-                self._before[op] |= self._before[last]
+            self._raise_rank(read, last)
             return
         later = (write for write in so_far.writes if self._may_precede(read, write))
         for write in itertools.islice(later, 1):  # The writes after it wait for it.
             self._connect(write, [read])
+            self._early.add(read)
 
     def _may_precede(self, op: tf.Operation, other: tf.Operation) -> bool:
         """Returns whether `other` may be made to wait for `op`.
@@ -189,17 +197,29 @@ class _Order:
         """
         return self._rank(op) < self._rank(other) and not any(map(_tf.is_in_v1_loop, (op, other)))
 
+    def _may_follow(self, read: tf.Operation, write: tf.Operation) -> bool:
+        """Returns whether a read may be made to wait for an older write, whatever their ranks.
+
+        Of what waits for the read, nothing has been looked at so far, so no write waits for that.
+        """
+        is_behind = self._before[write] >> self._place[read] & 1
+        is_in_loop = any(map(_tf.is_in_v1_loop, (read, write)))
+        return not (is_behind or is_in_loop or read in self._early)
+
+    def _raise_rank(self, read: tf.Operation, write: tf.Operation) -> None:
+        """Notes that a read, and what waits for it, now waits for a write."""
+        bit = 1 << self._place[read]
+        for op in itertools.islice(self._place, self._place[read], None):
+            if self._before[op] & bit:
+                self._before[op] |= self._before[write]
+
     def _rank(self, op: tf.Operation) -> int:
         return (self._before[op] & self._writes).bit_length()
 
-    def _update_made_of(
-        self, read: tf.Operation, handle: Any, last: tf.Operation
-    ) -> list[tf.Operation]:
-        """Returns a read and all ops up to the writes to its variable that it is made for.
+    def _is_for_update(self, read: tf.Operation, handle: Any) -> bool:
+        """Returns whether a value is read to replace it in the variable, and for little else.
 
-        Empty if the value is also used to assign to another variable, or if the read cannot wait
-        for the variable's last write. An op such as AssignAdd, or that of an optimizer, has the
-        newest value anyway.
+        An op such as AssignAdd, or that of an optimizer, has the newest value anyway.
         """
 
         def users_of(op: tf.Operation) -> Iterable[tf.Operation]:
@@ -207,13 +227,10 @@ class _Order:
             return () if op in self._assigning else filter(self._place.__contains__, users)
 
         found = list(itertools.islice(walk([read], users_of), _MAX_OPS_OF_UPDATE + 1))
-        writes = [op for op in found if op in self._assigning]
-        if not writes or len(found) > _MAX_OPS_OF_UPDATE:
-            return []
-        if self._before[last] >> self._place[read] & 1 or any(map(_tf.is_in_v1_loop, (read, last))):
-            return []
-        is_for_update = all(w.type == "AssignVariableOp" and handle in _changed(w) for w in writes)
-        return found if is_for_update else []
+        if len(found) > _MAX_OPS_OF_UPDATE:
+            return False
+        writes = (op for op in found if op in self._assigning and op.type in _REPLACING)
+        return any(handle in _changed(write) for write in writes)
 
     def _connect(self, op: tf.Operation, others: Sequence[tf.Operation]) -> None:
         """Makes `op` wait for those of `others` that no path orders with it.

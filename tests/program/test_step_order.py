@@ -268,8 +268,9 @@ def build_random_updates(rng, variables):
         if rng.random() < 0.3:
             value = tf.reduce_sum(tf.stack([value, 0.5]))
             term += 0.5
-        updates.append(variable.assign(value).op)
-        formulas.append((place, factor, term))
+        copies = [i for i in range(len(variables)) if i != place and rng.random() < 0.2]
+        updates += [variables[i].assign(value).op for i in (place, *copies)]
+        formulas.append((place, factor, term, copies))
     return updates, formulas
 
 
@@ -289,10 +290,38 @@ def test_updates_made_of_reads_follow_the_code(seed, loop, tmp_path):
     model = est.Estimator(model_fn, str(tmp_path), est.RunConfig(iterations_per_loop=loop))
     model.train(cases.input_fn, max_steps=3)
     state = [1.0] * 3
-    for place, factor, term in formulas * 3:
+    for place, factor, term, copies in formulas * 3:
         state[place] = state[place] * factor + term
+        for copy in copies:
+            state[copy] = state[place]
     found = [model.get_variable_value(f"v{i}") for i in range(3)]
     np.testing.assert_allclose(found, state, rtol=1e-5)
+
+
+@pytest.mark.parametrize("strategy", ["no_strategy", "mirrored_x2"])
+@pytest.mark.parametrize("loop", [1, 5])
+def test_weights_are_clipped_after_their_update(loop, strategy, tmp_path):
+    """As those of a WGAN's critic, whose code need not say that the one waits for the other."""
+
+    def model_fn(features, labels, mode):
+        w = V1.get_variable("w", [3], initializer=V1.zeros_initializer())
+        mean = V1.get_variable("mean", [3], initializer=V1.zeros_initializer())
+        loss = tf.reduce_mean(features) * 0.0 + tf.reduce_sum(w * [1.0, -2.0, 0.25])
+        step = V1.train.get_global_step()
+        trained = V1.train.GradientDescentOptimizer(0.1).minimize(loss, step)
+        clipped = tf.clip_by_value(w, -0.3, 0.3)
+        train_op = tf.group(trained, w.assign(clipped), mean.assign((mean + clipped) / 2))
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    config = cases.make_config(iterations_per_loop=loop, **cases.STRATEGIES[strategy])
+    model = est.Estimator(model_fn, str(tmp_path), config)
+    model.train(cases.input_fn, max_steps=5)
+    w, mean = np.zeros(3), np.zeros(3)
+    for _ in range(5):
+        w = np.clip(w - 0.1 * np.array([1, -2, 0.25]), -0.3, 0.3)
+        mean = (mean + w) / 2
+    np.testing.assert_allclose(model.get_variable_value("w"), w, rtol=1e-5)
+    np.testing.assert_allclose(model.get_variable_value("mean"), mean, rtol=1e-5)
 
 
 def test_a_read_that_waits_for_no_write_is_of_the_value_before_the_step(tmp_path):
