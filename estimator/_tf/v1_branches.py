@@ -22,6 +22,11 @@ def is_in_v1_loop(op: tf.Operation) -> bool:
     return any(context.IsWhileContext() for context in _enclosing(op._get_control_flow_context()))
 
 
+def is_in_v1_cond(op: tf.Operation) -> bool:
+    """Returns whether `op` is in a branch of v1 control flow. CondContext, 2.16 to 2.21."""
+    return any(context.IsCondContext() for context in _enclosing(op._get_control_flow_context()))
+
+
 def after_v1_branches(op: tf.Operation, other: tf.Operation | None = None) -> tf.Operation:
     """Returns an op that `other` can wait for to run after `op`, even if its branch is not taken.
 

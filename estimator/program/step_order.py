@@ -31,8 +31,9 @@ from estimator.rewrite.graph_walk import (
     walk,
 )
 
-# An update has a few ops between its read and its write.
-_MAX_OPS_OF_UPDATE = 20
+# An update has fewer ops between its read and its write; a layer that also keeps state, such as a
+# spectral norm, has more behind its read: the model and its gradients.
+_MAX_OPS_OF_UPDATE = 60
 
 # Ops after which nothing is left of what a variable, or a part of it, was.
 _REPLACING = {
@@ -130,11 +131,19 @@ class _Accesses:
       writes: those that write it.
       reads: those that only read it.
       num_waited_for: how many of the reads the last write waits for.
+      besides: what the last write waits for, if it is in a branch of v1 control flow: where that
+        does not run, only what waits for these itself comes after them.
     """
 
     writes: list[tf.Operation] = dataclasses.field(default_factory=list)
     reads: list[tf.Operation] = dataclasses.field(default_factory=list)
     num_waited_for: int = 0
+    besides: list[tf.Operation] = dataclasses.field(default_factory=list)
+
+    @property
+    def ends(self) -> list[tf.Operation]:
+        """What to wait for to come after the last write, and all that it waits for."""
+        return [*self.writes[-1:], *self.besides]
 
 
 class _Order:
@@ -158,7 +167,7 @@ class _Order:
         self._place = {op: i for i, op in enumerate(ops)}
         topological = in_order(ops)
         self._before = self._surely_before = _ops_before(self._place, topological, forward_waits_of)
-        if any(map(_is_inlined, ops)):
+        if any(map(_is_unsure, ops)):
             self._surely_before = _ops_before(self._place, topological, _sure_waits_of)
         self._assigning = assigning
         self._writes = functools.reduce(operator.or_, (1 << self._place[w] for w in assigning), 0)
@@ -167,12 +176,14 @@ class _Order:
 
     def add_write(self, write: tf.Operation, so_far: _Accesses) -> None:
         """Makes a write wait for the reads of the variable before it, and for the last write."""
-        reads, last = so_far.reads, so_far.writes[-1:]
-        if last and self._may_precede(last[0], write):
-            self._connect(write, [*reads[so_far.num_waited_for :], *last])
+        reads, ends = so_far.reads, so_far.ends
+        if ends and all(self._may_precede(end, write) for end in ends):
+            waits = [*reads[so_far.num_waited_for :], *ends]
         else:
-            self._connect(write, reads)
+            waits = [*reads]
+        self._connect(write, waits)
         so_far.num_waited_for = len(reads)
+        so_far.besides = waits if _tf.is_in_v1_cond(write) else []
         so_far.writes.append(write)
 
     def add_read(self, read: tf.Operation, handle: Any, so_far: _Accesses) -> None:
@@ -180,15 +191,16 @@ class _Order:
         so_far.reads.append(read)
         if not so_far.writes:
             return
-        last = so_far.writes[-1]
-        if self._may_follow(read, last) and self._is_for_update(read, handle):
-            self._connect(read, [last])
-            self._raise_rank(read, last)
+        ends = so_far.ends
+        if all(self._may_follow(read, end) for end in ends) and self._is_for_update(read, handle):
+            self._connect(read, ends)
+            self._raise_rank(read, ends)
             return
-        later = (write for write in so_far.writes if self._may_precede(read, write))
-        for write in itertools.islice(later, 1):  # The writes after it wait for it.
+        for write in (write for write in so_far.writes if self._may_precede(read, write)):
             self._connect(write, [read])
             self._early.add(read)
+            if not _tf.is_in_v1_cond(write):
+                break  # The writes after it wait for it.
 
     def _may_precede(self, op: tf.Operation, other: tf.Operation) -> bool:
         """Returns whether `other` may be made to wait for `op`.
@@ -197,21 +209,22 @@ class _Order:
         """
         return self._rank(op) < self._rank(other) and not any(map(_tf.is_in_v1_loop, (op, other)))
 
-    def _may_follow(self, read: tf.Operation, write: tf.Operation) -> bool:
-        """Returns whether a read may be made to wait for an older write, whatever their ranks.
+    def _may_follow(self, read: tf.Operation, op: tf.Operation) -> bool:
+        """Returns whether a read may be made to wait for an older op, whatever their ranks.
 
         Of what waits for the read, nothing has been looked at so far, so no write waits for that.
         """
-        is_behind = self._before[write] >> self._place[read] & 1
-        is_in_loop = any(map(_tf.is_in_v1_loop, (read, write)))
+        is_behind = self._before[op] >> self._place[read] & 1
+        is_in_loop = any(map(_tf.is_in_v1_loop, (read, op)))
         return not (is_behind or is_in_loop or read in self._early)
 
-    def _raise_rank(self, read: tf.Operation, write: tf.Operation) -> None:
-        """Notes that a read, and what waits for it, now waits for a write."""
+    def _raise_rank(self, read: tf.Operation, others: Sequence[tf.Operation]) -> None:
+        """Notes that a read, and what waits for it, now waits for other ops."""
         bit = 1 << self._place[read]
+        behind = functools.reduce(operator.or_, (self._before[other] for other in others))
         for op in itertools.islice(self._place, self._place[read], None):
             if self._before[op] & bit:
-                self._before[op] |= self._before[write]
+                self._before[op] |= behind
 
     def _rank(self, op: tf.Operation) -> int:
         return (self._before[op] & self._writes).bit_length()
@@ -240,7 +253,7 @@ class _Order:
         unordered = [
             other
             for other in dict.fromkeys(others)
-            if _is_inlined(other) or not self._surely_before[op] >> self._place[other] & 1
+            if _is_unsure(other) or not self._surely_before[op] >> self._place[other] & 1
             if not self._before[other] >> self._place[op] & 1
         ]
         self._add_waits(op, [end for other in unordered for end in self._ends_of(other)])
@@ -266,12 +279,16 @@ def _ops_before(
 
 def _sure_waits_of(op: tf.Operation) -> list[tf.Operation]:
     """Returns the ops that every output of `op` waits for."""
-    return list(op.control_inputs) if _is_inlined(op) else forward_waits_of(op)
+    return list(op.control_inputs) if _is_unsure(op) else forward_waits_of(op)
 
 
-def _is_inlined(op: tf.Operation) -> bool:
-    """Returns whether TensorFlow replaces `op`: each output then waits only for what it needs."""
-    return op.type == "IdentityN" or _tf.runs_a_function(op)
+def _is_unsure(op: tf.Operation) -> bool:
+    """Returns whether an output of `op` may be there before all of its inputs are.
+
+    TensorFlow replaces some ops; then each output waits only for what it needs. The end of a v1
+    cond or loop has one of its inputs.
+    """
+    return op.type in ("IdentityN", "Merge") or _tf.runs_a_function(op)
 
 
 def _read_behind(step: tf.Tensor) -> tf.Operation:

@@ -211,7 +211,8 @@ def _add_order(
         if waits:
             add_waits(op, [end for before in waits for end in ends_of(before)])
         if is_write:
-            last_write, reads_since = [op], []
+            # Later ops wait for no more than they must if a branch of v1 does not run.
+            last_write, reads_since = [op, *(waits if _tf.is_in_v1_cond(op) else ())], []
         else:
             reads_since.append(op)
 

@@ -247,8 +247,12 @@ def test_no_update_of_an_optimizer_that_is_used_twice_is_lost(loop, tmp_path):
         np.testing.assert_allclose(trained, np.repeat(w[:, None], 32, axis=1), atol=1e-4)
 
 
-def build_random_updates(rng, variables):
-    """Builds updates, some of which wait for an earlier one; returns them and their formulas."""
+def build_random_updates(rng, variables, is_odd):
+    """Builds updates, some of which wait for an earlier one; returns them and their formulas.
+
+    A formula is a variable, (factor, term) in even and in odd steps, and the variables that get the
+    same value.
+    """
     updates, formulas = [], []
     for _ in range(8):
         place, factor, term = (
@@ -260,7 +264,12 @@ def build_random_updates(rng, variables):
             variables[place],
             rng.sample(updates, rng.randint(0, min(1, len(updates)))),
         )
+        copies = [i for i in range(len(variables)) if i != place and rng.random() < 0.2]
         with tf.control_dependencies(waits):
+            if rng.random() < 0.4:
+                formulas.append((place, [(factor, term), (1.0, -term)], []))
+                updates.append(build_branches_of_update(variable, is_odd, factor, term))
+                continue
             value = variable.read_value() if rng.random() < 0.6 else variable
             value = value * factor + term
         if rng.random() < 0.2:
@@ -268,12 +277,22 @@ def build_random_updates(rng, variables):
         if rng.random() < 0.3:
             value = tf.reduce_sum(tf.stack([value, 0.5]))
             term += 0.5
-        copies = [i for i in range(len(variables)) if i != place and rng.random() < 0.2]
         updates += [variables[i].assign(value).op for i in (place, *copies)]
-        formulas.append((place, factor, term, copies))
+        formulas.append((place, [(factor, term)] * 2, copies))
     return updates, formulas
 
 
+def build_branches_of_update(variable, is_odd, factor, term):
+    def in_odd_steps():
+        return tf.identity(variable.assign(variable - term))
+
+    def in_even_steps():
+        return tf.identity(variable.assign(variable * factor + term))
+
+    return tf.cond(is_odd, in_odd_steps, in_even_steps).op
+
+
+@pytest.mark.usefixtures("control_flow")
 @pytest.mark.parametrize("loop", [1, 3])
 @pytest.mark.parametrize("seed", range(6))
 def test_updates_made_of_reads_follow_the_code(seed, loop, tmp_path):
@@ -282,18 +301,20 @@ def test_updates_made_of_reads_follow_the_code(seed, loop, tmp_path):
     def model_fn(features, labels, mode):
         del labels
         variables = [V1.get_variable(f"v{i}", initializer=1.0) for i in range(3)]
-        updates, formulas[:] = build_random_updates(random.Random(seed), variables)
-        count = V1.assign_add(V1.train.get_global_step(), 1)
-        loss = tf.reduce_mean(features)
-        return est.EstimatorSpec(mode, loss=loss, train_op=tf.group(*updates, count))
+        step = V1.train.get_global_step()
+        is_odd = tf.equal(step % 2, 1)
+        updates, formulas[:] = build_random_updates(random.Random(seed), variables, is_odd)
+        train_op = tf.group(*updates, V1.assign_add(step, 1))
+        return est.EstimatorSpec(mode, loss=tf.reduce_mean(features), train_op=train_op)
 
     model = est.Estimator(model_fn, str(tmp_path), est.RunConfig(iterations_per_loop=loop))
     model.train(cases.input_fn, max_steps=3)
     state = [1.0] * 3
-    for place, factor, term, copies in formulas * 3:
-        state[place] = state[place] * factor + term
-        for copy in copies:
-            state[copy] = state[place]
+    for step in range(3):
+        for place, formula, copies in formulas:
+            factor, term = formula[step % 2]
+            for i in (place, *copies):
+                state[i] = state[place] * factor + term if i == place else state[place]
     found = [model.get_variable_value(f"v{i}") for i in range(3)]
     np.testing.assert_allclose(found, state, rtol=1e-5)
 

@@ -57,6 +57,24 @@ def a_wait_for_a_branch_that_is_not_taken_ends():
         V1.enable_control_flow_v2()
 
 
+@checks("is_in_v1_cond")
+def an_op_in_a_branch_of_v1_is_told_from_one_outside():
+    V1.disable_control_flow_v2()
+    try:
+        with tf.Graph().as_default():
+            inside = []
+
+            def add_one():
+                inside.append(tf.constant(1) + 1)
+                return inside[0]
+
+            outside = tf.cond(V1.placeholder(tf.bool, []), add_one, lambda: 0)
+    finally:
+        V1.enable_control_flow_v2()
+    assert _tf.is_in_v1_cond(inside[0].op)
+    assert not _tf.is_in_v1_cond(outside.op)
+
+
 @checks("is_in_v1_loop")
 def an_op_in_a_loop_of_v1_is_told_from_one_outside():
     V1.disable_control_flow_v2()

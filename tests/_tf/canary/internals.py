@@ -429,6 +429,10 @@ INTERNALS = {
         "tensorflow.python.ops.control_flow_ops:WhileContext.loop_enters",
         "tensorflow.python.ops.control_flow_ops:WhileContext.loop_exits",
     ),
+    "is_in_v1_cond": (
+        "tensorflow:Operation._get_control_flow_context",
+        "tensorflow.python.ops.control_flow_ops:CondContext.IsCondContext",
+    ),
     "is_in_v1_loop": (
         "tensorflow:Operation._get_control_flow_context",
         "tensorflow.python.ops.control_flow_ops:WhileContext.IsWhileContext",
