@@ -168,7 +168,7 @@ def stop_if_no_increase_hook(
     """
     patience = checked_count("max_steps_without_increase", max_steps_without_increase, minimum=0)
     return _make_metric_hook(
-        lambda values: _longest_wait(values) >= patience,
+        lambda values: bool(values) and _longest_wait(values) >= patience,
         _Metric(estimator, metric_name, eval_dir, min_steps),
         _make_schedule(run_every_secs, run_every_steps),
     )
@@ -188,8 +188,13 @@ def stop_if_no_decrease_hook(
     It is the counterpart of `stop_if_no_increase_hook`.
     """
     patience = checked_count("max_steps_without_decrease", max_steps_without_decrease, minimum=0)
+
+    def should_stop(values: dict[int, float]) -> bool:
+        negative = {step: -value for step, value in values.items()}
+        return bool(values) and _longest_wait(negative) >= patience
+
     return _make_metric_hook(
-        lambda values: _longest_wait({step: -value for step, value in values.items()}) >= patience,
+        should_stop,
         _Metric(estimator, metric_name, eval_dir, min_steps),
         _make_schedule(run_every_secs, run_every_steps),
     )

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.rewrite.graph_walk import ops_before
-from estimator.rewrite.step_waits import SeparateCall, StepWaits
+from estimator.rewrite.step_waits import Copies, SeparateCall, StepWaits
 
 ONLY_IN_STEP = "which has a value only while a step runs"
 
@@ -40,23 +40,33 @@ class Hoist:
         self._waits = waits
         self._of_step = set(self._body.get_operations()[:num_ops_before])
         self._any_call = SeparateCall()
+        self._copies = Copies()
+        self._placeholders: dict[Any, tf.Tensor] = {}
         self._reads: dict[tf.Operation, tf.Tensor] = {}
         self._lock = threading.Lock()
 
     def copies_for(
-        self, step_waits: StepWaits, fetched: Sequence[tf.Operation]
-    ) -> Callable[[Any], Any]:
-        """Returns a function from what is in any graph to what a session runs or feeds instead.
+        self, step_waits: StepWaits, fetched: Sequence[Any], fed: Sequence[Any]
+    ) -> Callable[[Any], Any] | None:
+        """Returns a function from what is in any graph to what a session fetches or feeds instead.
 
         Args:
           step_waits: what ops of the body wait for because of the order of a step.
-          fetched: the ops that a session call runs.
+          fetched: the ops, tensors and variables that a session call fetches.
+          fed: the tensors that it feeds.
+
+        Returns:
+          The function; None if nothing of the call is in the body.
         """
-        inside = [op for op in fetched if op.graph is self._body]
-        return functools.partial(self._find_copy, step_waits.separate_call(inside))
+        inside = [getattr(one, "op", one) for one in fetched]
+        inside = [op for op in inside if op.graph is self._body]
+        fed = [tensor for tensor in fed if tensor.graph is self._body]
+        if not inside and not fed:
+            return None
+        return functools.partial(self._find_copy, step_waits.separate_call(inside, fed))
 
     def _find_copy(self, call: SeparateCall, value: Any) -> Any:
-        """Returns what a session call runs or feeds for an op or a tensor.
+        """Returns what a session call fetches or feeds for an op or a tensor.
 
         For what `assign` has returned in the body, it assigns and reads the variable.
         """
@@ -64,8 +74,19 @@ class Hoist:
         element = value.op if is_variable else value
         if element.graph is not self._body:
             return element
+        if isinstance(element, tf.Tensor) and element.ref() in call.fed:
+            return self._placeholder(element)
         copy = self.build("`session.run`", element, call)
         return self._read_after(copy, value) if is_variable else copy
+
+    def _placeholder(self, tensor: tf.Tensor) -> tf.Tensor:
+        """Returns what a session feeds for a tensor of the body."""
+        key = tensor.ref()
+        if key not in self._placeholders:
+            with self._home.as_default(), tf.init_scope():
+                made = tf.compat.v1.placeholder(tensor.dtype, tensor.shape)
+            self._placeholders[key] = made
+        return self._placeholders[key]
 
     def _read_after(self, assigned: tf.Operation, variable: tf.Variable) -> tf.Tensor:
         handle = self.build("`session.run`", variable.handle)
@@ -110,15 +131,20 @@ class Hoist:
             return [*call.control_inputs_of(other), *self._waits.get(other, ())]
 
         def behind(other: tf.Operation) -> list[tf.Operation]:
-            return [*(_tf.capture_source(t).op for t in other.inputs), *waits(other)]
+            taken = (tensor for tensor in other.inputs if tensor.ref() not in call.fed)
+            return [*(_tf.capture_source(tensor).op for tensor in taken), *waits(other)]
+
+        def copied(tensor: tf.Tensor) -> tf.Tensor:
+            if tensor.ref() in call.fed:
+                return self._placeholder(tensor)
+            source = _tf.capture_source(tensor)
+            return copies.get(source.op, source.op).outputs[source.value_index]
 
         for each in ops_before([op], is_lacking, behind):
             self._check(argument, each)
-            sources = [_tf.capture_source(tensor) for tensor in each.inputs]
-            inputs = [copies.get(s.op, s.op).outputs[s.value_index] for s in sources]
+            inputs = [copied(tensor) for tensor in each.inputs]
             before = [copies.get(other, other) for other in waits(each)]
-            with tf.device(each.device):
-                copies[each] = _tf.copy_op(each, inputs, before)
+            copies[each] = self._copies.build(each, inputs, before)
         return copies.get(op, op)
 
     def _check(self, argument: str, op: tf.Operation) -> None:

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import operator
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from itertools import filterfalse
 from typing import Any, TypeAlias
 
@@ -22,30 +22,57 @@ from estimator.rewrite.graph_walk import (
     walk,
 )
 
-# From the ops that a session call fetches, a function from a tensor or an op to what it runs or
-# feeds instead.
-CopiesFor: TypeAlias = Callable[[Sequence[tf.Operation]], Callable[[Any], Any]]
+# From what a session call fetches and what it feeds, a function from a tensor or an op to what to
+# fetch or feed instead; None if that is the same.
+CopiesFor: TypeAlias = Callable[[Sequence[Any], Sequence[Any]], Callable[[Any], Any] | None]
+
+# So many of the session calls that hooks have made are remembered.
+_MAX_CALLS = 100
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class SeparateCall:
-    """Ops that a session call runs without some of what they wait for, so as copies.
+    """What a session call runs without some of what it waits for, so as copies.
 
     Attributes:
       ops: the ops to copy, inputs first.
       control_inputs: those that the copies have, as originals, of the ops that lose some.
-      copies: the copies made so far.
+      fed: references to the tensors that are fed.
+      copies: the copies, by their originals, once they are made.
     """
 
     ops: Mapping[tf.Operation, None] = dataclasses.field(default_factory=dict)
     control_inputs: Mapping[tf.Operation, list[tf.Operation]] = dataclasses.field(
         default_factory=dict
     )
+    fed: Collection[Any] = frozenset()
     copies: dict[tf.Operation, tf.Operation] = dataclasses.field(default_factory=dict)
+
+    def inputs_of(self, op: tf.Operation) -> list[tf.Operation]:
+        """Returns the ops that make the inputs of `op`, without those that are fed."""
+        return [tensor.op for tensor in op.inputs if tensor.ref() not in self.fed]
 
     def control_inputs_of(self, op: tf.Operation) -> list[tf.Operation]:
         """Returns what the copy of `op` waits for, as originals."""
         return self.control_inputs.get(op, op.control_inputs)
+
+
+class Copies:
+    """Copies of ops; equal ones are made once, however many session calls need them."""
+
+    def __init__(self) -> None:
+        """Begins with none."""
+        self._made: dict[Any, tf.Operation] = {}
+
+    def build(
+        self, op: tf.Operation, inputs: Sequence[tf.Tensor], waits: Sequence[tf.Operation]
+    ) -> tf.Operation:
+        """Returns a copy of `op` with these inputs and control inputs, in the default graph."""
+        key = (op, *(tensor.ref() for tensor in inputs), *waits)
+        if key not in self._made:
+            with tf.device(op.device):
+                self._made[key] = _tf.copy_op(op, inputs, waits)
+        return self._made[key]
 
 
 class StepWaits:
@@ -59,8 +86,8 @@ class StepWaits:
     def __init__(self) -> None:
         """Begins with none."""
         self._added: dict[tf.Operation, set[tf.Operation]] = collections.defaultdict(set)
-        self._calls: dict[tuple[tf.Operation, ...], SeparateCall] = {}
-        self._as_asked = SeparateCall()  # A call that leaves nothing out.
+        self._calls: dict[Any, SeparateCall] = {}
+        self._copies = Copies()
         self._lock = threading.Lock()
 
     def add(self, op: tf.Operation, others: Iterable[tf.Operation]) -> None:
@@ -68,38 +95,80 @@ class StepWaits:
         for start, end in _tf.add_control_inputs(op, others):
             self._added[start].add(end)
 
-    def separate_call(self, fetched: Iterable[tf.Operation]) -> SeparateCall:
+    def copies_for(self, fetched: Sequence[Any], fed: Sequence[Any]) -> Callable[[Any], Any] | None:
+        """Returns a function from ops and tensors to what a session call runs instead.
+
+        Args:
+          fetched: the ops and tensors that the call fetches.
+          fed: the tensors that it feeds.
+
+        Returns:
+          The function; None if the call runs what it is asked for, and if nothing can be added to
+          the graph any more.
+        """
+        call = self.separate_call(fetched, fed)
+        if not call.ops or next(iter(call.ops)).graph.finalized:
+            return None
+        with self._lock:
+            if not call.copies:
+                self._build_copies(call)
+
+        def find_copy(value: Any) -> Any:
+            if isinstance(value, tf.Operation):
+                return call.copies.get(value, value)
+            if value.ref() in call.fed or value.op not in call.copies:
+                return value
+            return call.copies[value.op].outputs[value.value_index]
+
+        return find_copy
+
+    def separate_call(self, fetched: Sequence[Any], fed: Sequence[Any]) -> SeparateCall:
         """Returns what a session call copies to run `fetched` between steps.
 
         An order between what the call runs anyway holds in it, too.
         """
-        key = tuple(dict.fromkeys(fetched))
-        if key not in self._calls:
-            self._calls[key] = self._plan(key)
-        return self._calls[key]
-
-    def copies_for(self, fetched: Sequence[tf.Operation]) -> Callable[[Any], Any]:
-        """Returns a function from ops and tensors to what a session call runs or feeds instead.
-
-        Args:
-          fetched: the ops that the call runs.
-        """
+        tensors = frozenset(tensor.ref() for tensor in fed)
+        # A tensor that is fetched and fed needs no op.
+        ends = [one for one in fetched if isinstance(one, tf.Operation) or one.ref() not in tensors]
+        ops = tuple(dict.fromkeys(getattr(one, "op", one) for one in ends))
         with self._lock:
-            call = self.separate_call(fetched)
-            if len(call.copies) < len(call.ops):
-                _build_copies(call)
+            if (ops, tensors) not in self._calls:
+                if len(self._calls) >= _MAX_CALLS:
+                    self._calls.clear()
+                self._calls[ops, tensors] = self._plan(ops, SeparateCall(fed=tensors))
+            return self._calls[ops, tensors]
 
-        def find_copy(value: Any) -> Any:
-            is_op = isinstance(value, tf.Operation)
-            copy = call.copies.get(value if is_op else value.op)
-            if copy is None:
-                return value
-            return copy if is_op else copy.outputs[value.value_index]
+    def _plan(self, fetched: Sequence[tf.Operation], call: SeparateCall) -> SeparateCall:
+        """Returns the call, with what it copies."""
+        running, left_out = self._needed(fetched, call)
+        if not left_out:
+            return call
+        control_inputs = _control_inputs_without(left_out, running)
 
-        return find_copy
+        def waits(op: tf.Operation) -> list[tf.Operation]:
+            return [*call.inputs_of(op), *control_inputs.get(op, op.control_inputs)]
 
-    def _plan(self, fetched: Sequence[tf.Operation]) -> SeparateCall:
-        running = set(walk(fetched, self._own_waits_of))
+        ops: dict[tf.Operation, None] = {}
+        for op in ops_before(fetched, running.__contains__, waits):
+            if op in left_out or not ops.keys().isdisjoint(waits(op)):
+                ops[op] = None
+        if any(map(_tf.is_in_v1_loop, ops)):  # Cannot be copied.
+            return call
+        return dataclasses.replace(call, ops=ops, control_inputs=control_inputs)
+
+    def _needed(
+        self, fetched: Sequence[tf.Operation], call: SeparateCall
+    ) -> tuple[set[tf.Operation], dict[tf.Operation, list[tf.Operation]]]:
+        """Returns the ops that the call must run, and which of their control inputs it leaves out.
+
+        Those that change nothing besides need not be left out.
+        """
+
+        def own_waits(op: tf.Operation) -> list[tf.Operation]:
+            added = self._added.get(op, ())
+            return call.inputs_of(op) + [o for o in op.control_inputs if o not in added]
+
+        running = set(walk(fetched, own_waits)) if self._added else set()
         left_out: dict[tf.Operation, list[tf.Operation]] = {}
         for op in running.intersection(self._added):
             for other in self._added[op]:
@@ -108,38 +177,21 @@ class StepWaits:
                     left_out.setdefault(op, []).append(other)
                 else:
                     running |= besides
-        if not left_out:
-            return self._as_asked
-        control_inputs = _control_inputs_without(left_out, running)
+        return running, left_out
 
-        def waits(op: tf.Operation) -> list[tf.Operation]:
-            return forward_waits_of(op) + control_inputs.get(op, [])
-
-        ops: dict[tf.Operation, None] = {}
-        for op in ops_before(fetched, running.__contains__, waits):
-            if op in left_out or not ops.keys().isdisjoint(waits(op)):
-                ops[op] = None
-        if any(map(_tf.is_in_v1_loop, ops)):  # Cannot be copied.
-            return self._as_asked
-        return SeparateCall(ops, control_inputs)
-
-    def _own_waits_of(self, op: tf.Operation) -> list[tf.Operation]:
-        """Returns what `op` waits for whether or not it is in a step."""
-        added = self._added.get(op)
-        return waits_of(op) if added is None else [o for o in waits_of(op) if o not in added]
-
-
-def _build_copies(call: SeparateCall) -> None:
-    graph = next(iter(call.ops)).graph
-    copies = call.copies
-    with graph.as_default(), tf.control_dependencies(None), tf.compat.v1.name_scope(None):
-        for op in call.ops:
-            inputs = [
-                copies[t.op].outputs[t.value_index] if t.op in copies else t for t in op.inputs
-            ]
-            waits = [copies.get(other, other) for other in call.control_inputs_of(op)]
-            with tf.device(op.device):
-                copies[op] = _tf.copy_op(op, inputs, waits)
+    def _build_copies(self, call: SeparateCall) -> None:
+        copies = call.copies
+        graph = next(iter(call.ops)).graph
+        with graph.as_default(), tf.control_dependencies(None), tf.compat.v1.name_scope(None):
+            for op in call.ops:
+                inputs = [
+                    copies[t.op].outputs[t.value_index]
+                    if t.op in copies and t.ref() not in call.fed
+                    else t
+                    for t in op.inputs
+                ]
+                waits = [copies.get(other, other) for other in call.control_inputs_of(op)]
+                copies[op] = self._copies.build(op, inputs, waits)
 
 
 def _control_inputs_without(
@@ -147,22 +199,35 @@ def _control_inputs_without(
 ) -> dict[tf.Operation, list[tf.Operation]]:
     """Returns the control inputs of ops if they do not wait for the ops that are left out.
 
-    Instead, they wait for those of the `running` ops that the ops left out wait for.
+    Instead, they wait for those `running` ops that the ops left out wait for, and that access a
+    variable that the call changes and they access, too.
     """
-    # Placeholders, constants and handles need not be waited for.
-    ordered = [op for op in running if op.inputs or _has_effect(op)]
+    control_inputs = {
+        op: [other for other in op.control_inputs if other not in others]
+        for op, others in left_out.items()
+    }
+    changed = set().union(*(_variables_of(op) for op in running if _has_effect(op)))
+    if not changed:
+        return control_inputs
+    ordered = [op for op in running if is_read(op) or _has_effect(op)]
     bits = {op: 1 << i for i, op in enumerate(ordered)}
     behind: dict[tf.Operation, int] = {}
     ends = [end for others in left_out.values() for end in others]
-    for op in ops_before(ends, lambda op: op not in running, forward_waits_of):
-        sets = (bits.get(other, behind.get(other, 0)) for other in forward_waits_of(op))
-        behind[op] = functools.reduce(operator.or_, sets, 0)
-    control_inputs = {}
+    for op in ops_before(ends, lambda op: True, forward_waits_of):
+        sets = (behind.get(other, 0) for other in forward_waits_of(op))
+        behind[op] = functools.reduce(operator.or_, sets, bits.get(op, 0))
     for op, others in left_out.items():
         before = functools.reduce(operator.or_, (behind[other] for other in others))
-        kept = [other for other in op.control_inputs if other not in others]
-        control_inputs[op] = kept + [other for other, bit in bits.items() if bit & before]
+        shared = changed & _variables_of(op)
+        found = (other for other in ordered if bits[other] & before)
+        control_inputs[op] += (o for o in found if not shared.isdisjoint(_variables_of(o)))
     return control_inputs
+
+
+def _variables_of(op: tf.Operation) -> set[Any]:
+    """Returns references to the handles, in the outermost graph, that an op takes."""
+    handles = (tensor for tensor in op.inputs if tensor.dtype == tf.resource)
+    return {_tf.variable_source(handle).ref() for handle in handles}
 
 
 def _without_effects(end: tf.Operation, running: Set[tf.Operation]) -> set[tf.Operation] | None:

@@ -4,6 +4,7 @@ import collections
 import os
 from unittest import mock
 
+import numpy as np
 import pytest
 
 from tests.contract.names import (
@@ -282,7 +283,7 @@ class Runs(est.SessionRunHook):
         self.found.append(session.run(self.fetches))
 
 
-def trained_with(path, make_fetches, loop):
+def trained_with(path, make_fetches, loop, make_hook=Runs):
     """Trains a Keras layer for 4 steps; returns the model, and a hook that ran what was made."""
     hooks = []
 
@@ -293,7 +294,7 @@ def trained_with(path, make_fetches, loop):
         count = v1.train.get_global_step()
         train_op = v1.train.GradientDescentOptimizer(0.25).minimize(loss, count)
         fetches = make_fetches(layer, count)
-        hooks[:] = [Runs(fetches)]
+        hooks[:] = [make_hook(fetches)]
         return est.EstimatorSpec(mode, loss=loss, train_op=train_op, training_hooks=hooks)
 
     config = est.RunConfig(**({} if IS_2_15 else {"iterations_per_loop": loop}))
@@ -316,6 +317,48 @@ def test_a_hook_validates_between_steps(tmp_path, loop):
     assert [int(step) for _, step in runs.found] == steps
     found = [float(value[0, 0]) for value, _ in runs.found]
     assert found == pytest.approx([2 - 2 * 0.5**step for step in steps])
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_hook_feeds_and_fetches_parts_of_what_it_runs_between_steps(tmp_path, loop):
+    """Tensors of any kind, by object and by name; no batch is taken, and the graph stays."""
+    found, sizes = [], []
+
+    def make_fetches(layer, count):
+        x = tf.constant([[2.0]])
+        hidden = layer(x)
+        result = {
+            "output": hidden * 10.0,
+            "sparse": tf.SparseTensor([[0]], hidden[0], [1]),
+            "slices": tf.IndexedSlices(hidden[0], tf.constant([0])),
+            "ragged": tf.RaggedTensor.from_row_lengths(hidden[0], [1]),
+        }
+        return x, hidden, result
+
+    class Feeds(Runs):
+        def after_run(self, run_context, run_values):
+            x, hidden, result = self.fetches
+            run = run_context.session.run
+            keys = [x, hidden] if loop > 1 else [x, hidden, x.name, hidden.name]
+            for key in keys:
+                found.append(run(result["output"], {key: [[7.0]]}))
+            self.found.append(run(result))
+            for name in result:
+                run([result[name], result["output"]])
+            sizes.append(len(hidden.graph.get_operations()))
+
+        def end(self, session):
+            pass
+
+    _, runs = trained_with(tmp_path, make_fetches, loop, Feeds)
+    weights = [1 - 0.5**step for step in range(loop, 5, loop)]
+    expected = [[70.0 * w, 70.0] * (1 if loop > 1 else 2) for w in weights]
+    assert np.ravel(found) == pytest.approx(np.ravel(expected))
+    for w, values in zip(weights, runs.found, strict=True):
+        assert values["output"] == pytest.approx(20 * w)
+        assert [values["sparse"].values, values["slices"].values] == [pytest.approx(2 * w)] * 2
+        assert values["ragged"].values == pytest.approx(2 * w)
+    assert sizes == sizes[:1] * len(sizes)
 
 
 @pytest.mark.parametrize("loop", LOOPS)

@@ -78,6 +78,14 @@ HOOKS = {
         lambda m: experimental.stop_if_no_decrease_hook(m, "score", 20, min_steps=40),
         70,
     ),
+    "no decrease, at once": (
+        lambda m: experimental.stop_if_no_decrease_hook(m, "score", 0, min_steps=35),
+        40,
+    ),
+    "no increase, at once": (
+        lambda m: experimental.stop_if_no_increase_hook(m, "score", 0, min_steps=35),
+        40,
+    ),
     "no increase": (lambda m: experimental.stop_if_no_increase_hook(m, "score", 50), 60),
     "no increase for long": (
         lambda m: experimental.stop_if_no_increase_hook(m, "score", 60),
