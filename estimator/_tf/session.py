@@ -161,7 +161,8 @@ class MappedSession(tf.compat.v1.Session):
         if self.copies_for is not None:
             fetched = [one for leaf in _leaves(fetches) for one in self._elements(leaf)]
             fed = [one for key in feed_dict or () for one in self._elements(key)]
-            find_copy = self.copies_for(fetched, fed)
+            # `Session.run` says what is wrong with an operation that is fed.
+            find_copy = self.copies_for(fetched, [t for t in fed if isinstance(t, tf.Tensor)])
             if find_copy is not None:
                 find = functools.partial(self._copy, find_copy)
                 fetches = map_fetches(find, fetches)

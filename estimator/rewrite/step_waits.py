@@ -68,7 +68,7 @@ class Copies:
         self, op: tf.Operation, inputs: Sequence[tf.Tensor], waits: Sequence[tf.Operation]
     ) -> tf.Operation:
         """Returns a copy of `op` with these inputs and control inputs, in the default graph."""
-        key = (op, *(tensor.ref() for tensor in inputs), *waits)
+        key = (op, tuple(tensor.ref() for tensor in inputs), frozenset(waits))
         if key not in self._made:
             with tf.device(op.device):
                 self._made[key] = _tf.copy_op(op, inputs, waits)
