@@ -93,8 +93,8 @@ def order_accesses(
 
     A write waits for the reads and the write before it in the Python code. A read after a write
     sees the value from before it, unless a write that was made later still is behind the read: then
-    chance decides. But no update that is made of a read, as `power * beta` is, gets lost: its read
-    waits for the write before.
+    chance decides. But a read whose value replaces that of its variable, as `power * beta` does,
+    waits for the write before, which would be lost; unless very many ops depend on the read.
 
     Args:
       new_ops: the ops that `model_fn` made, in order of creation.
