@@ -153,6 +153,7 @@ from estimator._tf.summary import (
     build_flush_of_writers,
     close_file_writer,
     file_writer,
+    is_file_writer_lost,
     summary_ops_replaced,
     writer_initializers,
 )

@@ -43,6 +43,17 @@ def close_file_writer(directory: str) -> None:
         writer.close()
 
 
+def is_file_writer_lost(directory: str) -> bool:
+    """Returns whether FileWriterCache's writer for `directory` writes to a file that was removed.
+
+    `EventFileWriter._ev_writer`, 2.16 to 2.21.
+    """
+    writer = tf.compat.v1.summary.FileWriterCache._cache.get(directory)
+    if writer is None:
+        return False
+    return not tf.io.gfile.exists(writer.event_writer._ev_writer.FileName())
+
+
 def writer_initializers(graph: tf.Graph) -> list[tf.Operation]:
     """Returns the ops that open the file writers of a graph's `tf.summary` ops.
 

@@ -1,6 +1,7 @@
 """Event files of an estimator that nothing refers to, and those that cannot be written."""
 
 import os
+import shutil
 import threading
 import time
 
@@ -57,6 +58,20 @@ def test_events_that_do_not_fit_on_the_disk_are_lost_and_later_ones_are_not(tmp_
     assert messages[0].startswith(f"Events cannot be written in {tmp_path}: ")
     assert len(os.listdir(tmp_path)) <= 12
     CACHE.clear()
+
+
+def test_what_is_removed_between_two_calls_takes_no_later_event_with_it(tmp_path):
+    directory = tmp_path / "model"
+    with est.Estimator(Model(), str(directory)) as model:
+        model.train(numbers(), steps=2)
+        model.evaluate(numbers(3))
+        shutil.rmtree(directory / "eval")
+        model.evaluate(numbers(3))
+        assert events_in(directory / "eval")
+        shutil.rmtree(directory)
+        model.train(numbers(), steps=2)
+        (path,) = directory.glob("*tfevents*")
+        assert any(event.graph_def for event in tf.compat.v1.train.summary_iterator(str(path)))
 
 
 def test_an_evaluation_needs_no_event_file(tmp_path, caplog):

@@ -384,6 +384,10 @@ INTERNALS = {
         "tensorflow.compat.v1.summary:FileWriterCache._lock",
         "tensorflow.compat.v1.summary:FileWriterCache._cache",
     ),
+    "is_file_writer_lost": (
+        "tensorflow.compat.v1.summary:FileWriterCache._cache",
+        "tensorflow.python.summary.writer.event_file_writer:EventFileWriter#_ev_writer",
+    ),
     "summary_ops_replaced": tuple(
         f"{_OPS}.gen_logging_ops:{name}"
         for name in (

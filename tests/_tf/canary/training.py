@@ -427,6 +427,18 @@ def the_cache_forgets_the_writer():
         _tf.close_file_writer(folder)
 
 
+@checks("is_file_writer_lost")
+def the_writer_knows_its_file():
+    with tempfile.TemporaryDirectory() as folder:
+        assert not _tf.is_file_writer_lost(folder)
+        _tf.file_writer(folder)
+        assert not _tf.is_file_writer_lost(folder)
+        (file,) = pathlib.Path(folder).iterdir()
+        file.unlink()
+        assert _tf.is_file_writer_lost(folder)
+        _tf.close_file_writer(folder)
+
+
 @checks("summary_ops_replaced")
 def a_summary_calls_what_is_replaced():
     summaries = (
