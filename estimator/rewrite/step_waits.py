@@ -111,7 +111,7 @@ class StepWaits:
             return None
         with self._lock:
             if not call.copies:
-                self._build_copies(call)
+                call.copies.update(self._build_copies(call))
 
         def find_copy(value: Any) -> Any:
             if isinstance(value, tf.Operation):
@@ -179,8 +179,8 @@ class StepWaits:
                     running |= besides
         return running, left_out
 
-    def _build_copies(self, call: SeparateCall) -> None:
-        copies = call.copies
+    def _build_copies(self, call: SeparateCall) -> dict[tf.Operation, tf.Operation]:
+        copies: dict[tf.Operation, tf.Operation] = {}
         graph = next(iter(call.ops)).graph
         with graph.as_default(), tf.control_dependencies(None), tf.compat.v1.name_scope(None):
             for op in call.ops:
@@ -192,6 +192,7 @@ class StepWaits:
                 ]
                 waits = [copies.get(other, other) for other in call.control_inputs_of(op)]
                 copies[op] = self._copies.build(op, inputs, waits)
+        return copies
 
 
 def _control_inputs_without(
