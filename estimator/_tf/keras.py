@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator._tf.distribute import copies
-from estimator._tf.patches import Patch, patched
+from estimator._tf.patches import Patch, patched, together
 
 
 @contextlib.contextmanager
@@ -258,10 +258,45 @@ def variable_of(variable: Any) -> Any:
     value = getattr(variable, "value", None)  # A method of TensorFlow's own variables.
     if not isinstance(value, tf.Variable):
         return variable
-    if variable.constraint is not None:
-        for one in copies(value):
-            one._constraint = variable.constraint
+    _share_constraint(variable, value)
     return value
+
+
+def keras_constraints_in_v1() -> Patch:
+    """Inside, what a variable of Keras 3 wraps gets its constraint, as soon as there are both.
+
+    An optimizer without a `var_list` takes the variables of the graph, which no layer knows. The
+    layer sets the constraint of the wrapper, as a rule after both are made; a symbolic call of the
+    layer makes what is wrapped at its end. `keras.Variable` 2.16 to 2.21.
+    """
+    keras = sys.modules.get("keras")
+    if keras is None:
+        return contextlib.nullcontext()
+
+    def sharing(original: Callable) -> Callable:
+        @functools.wraps(original)
+        def method(variable: Any, *args: Any) -> None:
+            original(variable, *args)
+            if isinstance(variable._value, tf.Variable):
+                _share_constraint(variable, variable._value)
+
+        return method
+
+    def of_property(original: Any) -> property:
+        return property(original.fget, sharing(original.fset), doc=original.__doc__)
+
+    return together(
+        [
+            patched(keras.Variable, "constraint", of_property),
+            patched(keras.Variable, "_deferred_initialize", sharing),
+        ]
+    )
+
+
+def _share_constraint(variable: Any, wrapped: tf.Variable) -> None:
+    if variable.constraint is not None:
+        for one in copies(wrapped):
+            one._constraint = variable.constraint
 
 
 @contextlib.contextmanager

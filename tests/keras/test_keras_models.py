@@ -225,23 +225,58 @@ def test_constraints_hold_on_replicas(strategy, tmp_path):
     np.testing.assert_allclose(model.get_weights()[0], expected.get_weights()[0], rtol=1e-5)
 
 
+def minimize(optimizer, loss, step, variables):
+    return optimizer.minimize(loss, step, var_list=variables)
+
+
+def apply_by_hand(optimizer, loss, step, variables):
+    grads_and_vars = optimizer.compute_gradients(loss, variables)
+    return optimizer.apply_gradients(grads_and_vars, step)
+
+
+def apply_bare(optimizer, loss, step, variables):
+    variables = tf.compat.v1.trainable_variables() if variables is None else variables
+    optimizer.apply_gradients(zip(tf.gradients(loss, variables), variables, strict=True))
+    return tf.compat.v1.assign_add(step, 1)
+
+
+def variables_of_layer(layer):
+    return layer.trainable_variables
+
+
+def variables_of_wrapped(layer):
+    return tf.compat.v1.trainable_variables()
+
+
+def no_variables(layer):
+    return None
+
+
+@pytest.mark.parametrize("num_replicas", [1, 2])
+@pytest.mark.parametrize("list_variables", [variables_of_layer, variables_of_wrapped, no_variables])
 @pytest.mark.parametrize(
-    "make_optimizer",
+    ("make_optimizer", "update"),
     [
-        lambda: tf.compat.v1.train.GradientDescentOptimizer(0.1),
-        lambda: est.CrossShardOptimizer(keras.optimizers.SGD(0.1)),
+        (lambda: tf.compat.v1.train.GradientDescentOptimizer(0.1), minimize),
+        (lambda: est.CrossShardOptimizer(keras.optimizers.SGD(0.1)), minimize),
+        (lambda: est.CrossShardOptimizer(keras.optimizers.SGD(0.1)), apply_by_hand),
+        (lambda: keras.optimizers.SGD(0.1), apply_bare),
     ],
-    ids=["v1", "keras"],
+    ids=["v1", "keras", "by_hand", "bare"],
 )
-def test_constraints_hold_in_a_model_fn(make_optimizer, tmp_path):
+def test_constraints_hold_in_a_model_fn(
+    make_optimizer, update, list_variables, num_replicas, tmp_path
+):
     def model_fn(features, labels, mode):
         layer = keras.layers.Dense(1, kernel_constraint="unit_norm", name="y")
         loss = tf.reduce_mean(tf.square(layer(features) - labels))
         step = tf.compat.v1.train.get_global_step()
-        train_op = make_optimizer().minimize(loss, step, var_list=layer.trainable_variables)
+        train_op = update(make_optimizer(), loss, step, list_variables(layer))
         return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
 
-    with est.Estimator(model_fn, str(tmp_path)) as trained:
+    strategy = "mirrored" if num_replicas > 1 else None
+    config = est.RunConfig(str(tmp_path), strategy=strategy, num_replicas=num_replicas)
+    with est.Estimator(model_fn, config=config) as trained:
         trained.train(lambda: tf.data.Dataset.from_tensor_slices((X, Y)).batch(8))
         kernel = trained.get_variable_value("y/kernel")
     assert np.linalg.norm(kernel) == pytest.approx(1, rel=1e-5)

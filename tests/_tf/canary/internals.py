@@ -279,6 +279,11 @@ INTERNALS = {
         "keras.src.backend:Variable.value",
         "tensorflow.python.ops.resource_variable_ops:BaseResourceVariable#_constraint",
     ),
+    "keras_constraints_in_v1": (
+        "keras:Variable.constraint",
+        "keras:Variable._deferred_initialize",
+        "tensorflow.python.ops.resource_variable_ops:BaseResourceVariable#_constraint",
+    ),
     "keras_variables_in_v1": (
         "tensorflow:compat.v1.train.Optimizer.compute_gradients",
         "tensorflow:compat.v1.train.Optimizer.apply_gradients",

@@ -375,6 +375,23 @@ def a_variable_of_keras_wraps_one_of_tensorflow():
         assert _tf.variable_of(dense.kernel).constraint is dense.kernel.constraint
 
 
+@checks("keras_constraints_in_v1")
+def what_a_variable_wraps_has_its_constraint():
+    with tf.Graph().as_default(), _tf.keras_constraints_in_v1():
+        layer = keras.layers.Dense(1, kernel_constraint="non_neg")
+        layer.build([None, 1])
+        assert layer.kernel.value.constraint is layer.kernel.constraint
+        assert layer.bias.value.constraint is None
+        late = keras.layers.Dense(1, kernel_constraint="non_neg")
+        late(keras.Input([1]))
+        assert late.kernel.value.constraint is late.kernel.constraint
+        with keras.StatelessScope():
+            inside = keras.layers.Dense(1, kernel_constraint="non_neg")
+            inside.build([None, 1])
+            assert inside.kernel._value is None
+        assert inside.kernel.value.constraint is inside.kernel.constraint
+
+
 @checks("keras_variables_in_v1")
 def v1_optimizers_and_moving_averages_take_variables_of_keras():
     with tf.Graph().as_default(), _tf.keras_variables_in_v1():
