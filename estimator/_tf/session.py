@@ -160,13 +160,17 @@ class MappedSession(tf.compat.v1.Session):
             fetches = map_fetches(self._variable_of, fetches)
         if self.copies_for is not None:
             fetched = [one for leaf in _leaves(fetches) for one in self._elements(leaf)]
-            fed = [one for key in feed_dict or () for one in self._elements(key)]
+            keys = tf.nest.flatten([*(feed_dict or ())])  # A key may be a nested tuple.
+            fed = [one for key in keys for one in self._elements(key)]
             # `Session.run` says what is wrong with an operation that is fed.
             find_copy = self.copies_for(fetched, [t for t in fed if isinstance(t, tf.Tensor)])
             if find_copy is not None:
                 find = functools.partial(self._copy, find_copy)
                 fetches = map_fetches(find, fetches)
-                feed_dict = {find(key): value for key, value in (feed_dict or {}).items()}
+                feed_dict = {
+                    tf.nest.map_structure(find, key): value
+                    for key, value in (feed_dict or {}).items()
+                }
         return super().run(fetches, feed_dict, *args, **kwargs)
 
     def _elements(self, value: Any) -> list[Any]:

@@ -173,6 +173,7 @@ class _Order:
         self._writes = functools.reduce(operator.or_, (1 << self._place[w] for w in assigning), 0)
         self._early: set[tf.Operation] = set()  # Reads that a write made before them waits for.
         self._ends_of = functools.cache(_tf.ends_of)
+        self._is_replacing = functools.cache(_is_replacing)
 
     def add_write(self, write: tf.Operation, so_far: _Accesses) -> None:
         """Makes a write wait for the reads of the variable before it, and for the last write."""
@@ -242,7 +243,7 @@ class _Order:
         found = list(itertools.islice(walk([read], users_of), _MAX_OPS_OF_UPDATE + 1))
         if len(found) > _MAX_OPS_OF_UPDATE:
             return False
-        writes = (op for op in found if op in self._assigning and op.type in _REPLACING)
+        writes = (op for op in found if op in self._assigning and self._is_replacing(op))
         return any(handle in _changed(write) for write in writes)
 
     def _connect(self, op: tf.Operation, others: Sequence[tf.Operation]) -> None:
@@ -257,6 +258,11 @@ class _Order:
             if not self._before[other] >> self._place[op] & 1
         ]
         self._add_waits(op, [end for other in unordered for end in self._ends_of(other)])
+
+
+def _is_replacing(op: tf.Operation) -> bool:
+    """Returns whether `op` replaces values of a variable, maybe in a branch or a function."""
+    return any(inner.type in _REPLACING for inner in (op, *_tf.ops_inside(op)))
 
 
 def _changed(op: tf.Operation) -> list[Any]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
+import itertools
 import operator
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
-from itertools import filterfalse
 from typing import Any, TypeAlias
 
 import tensorflow as tf
@@ -88,6 +88,7 @@ class StepWaits:
         self._added: dict[tf.Operation, set[tf.Operation]] = collections.defaultdict(set)
         self._calls: dict[Any, SeparateCall] = {}
         self._copies = Copies()
+        self._ends: dict[tuple[tf.Operation, tf.Operation], list[tf.Operation]] = {}
         self._lock = threading.Lock()
 
     def add(self, op: tf.Operation, others: Iterable[tf.Operation]) -> None:
@@ -141,13 +142,17 @@ class StepWaits:
     def _plan(self, fetched: Sequence[tf.Operation], call: SeparateCall) -> SeparateCall:
         """Returns the call, with what it copies."""
         running, left_out = self._needed(fetched, call)
-        if not left_out:
+        if not left_out or fetched[0].graph.finalized:
             return call
-        control_inputs = _control_inputs_without(left_out, running)
+        control_inputs = self._control_inputs_without(left_out, running)
 
         def waits(op: tf.Operation) -> list[tf.Operation]:
             return [*call.inputs_of(op), *control_inputs.get(op, op.control_inputs)]
 
+        ends = itertools.chain.from_iterable(control_inputs.values())
+        running |= set(
+            walk(ends, lambda op: itertools.filterfalse(running.__contains__, waits(op)))
+        )
         ops: dict[tf.Operation, None] = {}
         for op in ops_before(fetched, running.__contains__, waits):
             if op in left_out or not ops.keys().isdisjoint(waits(op)):
@@ -179,6 +184,46 @@ class StepWaits:
                     running |= besides
         return running, left_out
 
+    def _control_inputs_without(
+        self,
+        left_out: Mapping[tf.Operation, Sequence[tf.Operation]],
+        running: Set[tf.Operation],
+    ) -> dict[tf.Operation, list[tf.Operation]]:
+        """Returns the control inputs of ops if they do not wait for the ops that are left out.
+
+        Instead, they wait for those `running` ops that the ops left out wait for, and that access a
+        variable that the call changes and they access, too.
+        """
+        control_inputs = {
+            op: [other for other in op.control_inputs if other not in others]
+            for op, others in left_out.items()
+        }
+        changed = set().union(*(_variables_of(op) for op in running if _has_effect(op)))
+        if not changed:
+            return control_inputs
+        accessing = (op for op in running if is_read(op) or _has_effect(op))
+        ordered = sorted(accessing, key=operator.attrgetter("name"))
+        bits = {op: 1 << i for i, op in enumerate(ordered)}
+        behind: dict[tf.Operation, int] = {}
+        ends = [end for others in left_out.values() for end in others]
+        for op in ops_before(ends, lambda op: True, forward_waits_of):
+            sets = (behind.get(other, 0) for other in forward_waits_of(op))
+            behind[op] = functools.reduce(operator.or_, sets, bits.get(op, 0))
+        for op, others in left_out.items():
+            before = functools.reduce(operator.or_, (behind[other] for other in others))
+            shared = changed & _variables_of(op)
+            for other in (other for other in ordered if bits[other] & before):
+                if not shared.isdisjoint(_variables_of(other)):
+                    control_inputs[op] += self._ends_for(op, other)
+        return control_inputs
+
+    def _ends_for(self, op: tf.Operation, other: tf.Operation) -> list[tf.Operation]:
+        """Returns what `op` waits for to run after `other`, even if that is in a branch of v1."""
+        if (op, other) not in self._ends:
+            ends = _tf.ends_of(other)
+            self._ends[op, other] = [_tf.after_v1_branches(end, op) for end in ends]
+        return self._ends[op, other]
+
     def _build_copies(self, call: SeparateCall) -> dict[tf.Operation, tf.Operation]:
         copies: dict[tf.Operation, tf.Operation] = {}
         graph = next(iter(call.ops)).graph
@@ -195,36 +240,6 @@ class StepWaits:
         return copies
 
 
-def _control_inputs_without(
-    left_out: Mapping[tf.Operation, Sequence[tf.Operation]], running: Set[tf.Operation]
-) -> dict[tf.Operation, list[tf.Operation]]:
-    """Returns the control inputs of ops if they do not wait for the ops that are left out.
-
-    Instead, they wait for those `running` ops that the ops left out wait for, and that access a
-    variable that the call changes and they access, too.
-    """
-    control_inputs = {
-        op: [other for other in op.control_inputs if other not in others]
-        for op, others in left_out.items()
-    }
-    changed = set().union(*(_variables_of(op) for op in running if _has_effect(op)))
-    if not changed:
-        return control_inputs
-    ordered = [op for op in running if is_read(op) or _has_effect(op)]
-    bits = {op: 1 << i for i, op in enumerate(ordered)}
-    behind: dict[tf.Operation, int] = {}
-    ends = [end for others in left_out.values() for end in others]
-    for op in ops_before(ends, lambda op: True, forward_waits_of):
-        sets = (behind.get(other, 0) for other in forward_waits_of(op))
-        behind[op] = functools.reduce(operator.or_, sets, bits.get(op, 0))
-    for op, others in left_out.items():
-        before = functools.reduce(operator.or_, (behind[other] for other in others))
-        shared = changed & _variables_of(op)
-        found = (other for other in ordered if bits[other] & before)
-        control_inputs[op] += (o for o in found if not shared.isdisjoint(_variables_of(o)))
-    return control_inputs
-
-
 def _variables_of(op: tf.Operation) -> set[Any]:
     """Returns references to the handles, in the outermost graph, that an op takes."""
     handles = (tensor for tensor in op.inputs if tensor.dtype == tf.resource)
@@ -234,7 +249,9 @@ def _variables_of(op: tf.Operation) -> set[Any]:
 def _without_effects(end: tf.Operation, running: Set[tf.Operation]) -> set[tf.Operation] | None:
     """Returns what runs for `end` besides the `running` ops; None if that changes anything."""
     besides = set()
-    for op in walk({end} - running, lambda op: filterfalse(running.__contains__, waits_of(op))):
+    for op in walk(
+        {end} - running, lambda op: itertools.filterfalse(running.__contains__, waits_of(op))
+    ):
         if _has_effect(op):
             return None
         besides.add(op)

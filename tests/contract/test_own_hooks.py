@@ -342,6 +342,8 @@ def test_a_hook_feeds_and_fetches_parts_of_what_it_runs_between_steps(tmp_path, 
             keys = [x, hidden] if loop > 1 else [x, hidden, x.name, hidden.name]
             for key in keys:
                 found.append(run(result["output"], {key: [[7.0]]}))
+            nested = {(x, (hidden,)): (np.array([[5.0]]), (np.array([[7.0]]),))}
+            assert run(result["output"], nested) == pytest.approx(70)
             self.found.append(run(result))
             for name in result:
                 run([result[name], result["output"]])

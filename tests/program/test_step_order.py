@@ -277,9 +277,23 @@ def build_random_updates(rng, variables, is_odd):
         if rng.random() < 0.3:
             value = tf.reduce_sum(tf.stack([value, 0.5]))
             term += 0.5
-        updates += [variables[i].assign(value).op for i in (place, *copies)]
+        assign = rng.choice([assign_in_line, assign_in_function])
+        updates += [assign(variables[i], value) for i in (place, *copies)]
         formulas.append((place, [(factor, term)] * 2, copies))
     return updates, formulas
+
+
+def assign_in_line(variable, value):
+    return variable.assign(value).op
+
+
+def assign_in_function(variable, value):
+    @tf.function
+    def assign(value):
+        variable.assign(value)
+        return tf.identity(value)
+
+    return assign(value).op
 
 
 def build_branches_of_update(variable, is_odd, factor, term):

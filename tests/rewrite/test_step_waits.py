@@ -18,13 +18,30 @@ NUM_STEPS = 6
 # Statements: a value of a variable and the one before, an assignment that each step runs, and one
 # that is left to hooks.
 KINDS = ("value", "value", "step", "hook")
+# An assignment may be in a branch that is taken if the value is positive, and in a function.
+FORMS = ("plain", "cond", "function")
+
+
+def assign(variable, value, form):
+    """Returns an op that assigns."""
+    if form == "plain":
+        return variable.assign(value).op
+
+    def assigned():
+        with tf.control_dependencies([variable.assign(value, read_value=False)]):
+            return tf.identity(value)
+
+    if form == "cond":
+        return tf.cond(value > 0, assigned, variable.read_value).op
+    return tf.function(assigned)().op
 
 
 class Program:
     """Random statements, as a `model_fn` and as NumPy.
 
     Attributes:
-      statements: (kind, variable, place of the value that is used or None, constant), in order.
+      statements: (kind, variable, place of the value that is used or None, constant, form of an
+        assignment), in order.
     """
 
     def __init__(self, seed):
@@ -34,7 +51,8 @@ class Program:
             values = [i for i in range(place) if self.statements[i][0] == "value"]
             used = rng.choice([*values[-3:], None])
             kind = rng.choice(KINDS)
-            self.statements.append((kind, rng.randrange(NUM_VARIABLES), used, rng.uniform(-1, 1)))
+            variable, constant = rng.randrange(NUM_VARIABLES), rng.uniform(-1, 1)
+            self.statements.append((kind, variable, used, constant, rng.choice(FORMS)))
 
     def __call__(self, features, labels, mode):
         del labels
@@ -45,12 +63,12 @@ class Program:
         own = [v1.get_variable(name, initializer=1.0) for name in names[2:]]
         variables = [*(getattr(one, "value", one) for one in kept), *own]
         self.ops, train_ops = [], [v1.assign_add(v1.train.get_global_step(), 1)]
-        for kind, variable, used, constant in self.statements:
+        for kind, variable, used, constant, form in self.statements:
             value = variables[variable].read_value() * 0.5 + constant
             if used is not None:
                 value += self.ops[used]
             if kind != "value":
-                value = variables[variable].assign(value).op
+                value = assign(variables[variable], value, form)
             if kind == "step":
                 train_ops.append(value)
             self.ops.append(value)
@@ -69,9 +87,9 @@ class Program:
         """Changes the state as the statements do, and returns their values."""
         found = {}
         for place in sorted(places):
-            kind, variable, used, constant = self.statements[place]
+            kind, variable, used, constant, form = self.statements[place]
             found[place] = state[variable] * 0.5 + constant + found.get(used, 0)
-            if kind != "value":
+            if kind != "value" and (form != "cond" or found[place] > 0):
                 state[variable] = found[place]
         return found
 
@@ -114,8 +132,17 @@ class Runs(est.SessionRunHook):
             before = after
 
 
+@pytest.fixture(params=["v2", "v1"])
+def control_flow(request):
+    if request.param == "v1":
+        v1.disable_control_flow_v2()
+    yield
+    v1.enable_control_flow_v2()
+
+
+@pytest.mark.usefixtures("control_flow")
 @pytest.mark.parametrize("loop", [1, 3])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [*range(10), 41, 44])
 def test_a_session_call_of_a_hook_runs_what_it_asks_for(tmp_path, seed, loop):
     program = Program(seed)
     hook = Runs(program, seed)
@@ -127,8 +154,8 @@ def test_a_session_call_of_a_hook_runs_what_it_asks_for(tmp_path, seed, loop):
         state = list(before[1:])
         found = program.run(state, program.behind(fetched))
         assert after[0] == before[0]
-        np.testing.assert_allclose(after[1:], state, rtol=1e-5)
+        np.testing.assert_allclose(after[1:], state, rtol=1e-5, atol=1e-6)
         for place, value in zip(fetched, values, strict=True):
             if program.statements[place][0] == "value":
-                assert value == pytest.approx(found[place], rel=1e-5)
+                assert value == pytest.approx(found[place], rel=1e-5, abs=1e-6)
     assert model.get_variable_value("global_step") == NUM_STEPS
