@@ -5,10 +5,10 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
-import itertools
 import operator
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from itertools import chain, filterfalse
 from typing import Any, TypeAlias
 
 import tensorflow as tf
@@ -149,10 +149,8 @@ class StepWaits:
         def waits(op: tf.Operation) -> list[tf.Operation]:
             return [*call.inputs_of(op), *control_inputs.get(op, op.control_inputs)]
 
-        ends = itertools.chain.from_iterable(control_inputs.values())
-        running |= set(
-            walk(ends, lambda op: itertools.filterfalse(running.__contains__, waits(op)))
-        )
+        ends = chain.from_iterable(control_inputs.values())
+        running |= set(walk(ends, lambda op: filterfalse(running.__contains__, waits(op))))
         ops: dict[tf.Operation, None] = {}
         for op in ops_before(fetched, running.__contains__, waits):
             if op in left_out or not ops.keys().isdisjoint(waits(op)):
@@ -249,9 +247,7 @@ def _variables_of(op: tf.Operation) -> set[Any]:
 def _without_effects(end: tf.Operation, running: Set[tf.Operation]) -> set[tf.Operation] | None:
     """Returns what runs for `end` besides the `running` ops; None if that changes anything."""
     besides = set()
-    for op in walk(
-        {end} - running, lambda op: itertools.filterfalse(running.__contains__, waits_of(op))
-    ):
+    for op in walk({end} - running, lambda op: filterfalse(running.__contains__, waits_of(op))):
         if _has_effect(op):
             return None
         besides.add(op)

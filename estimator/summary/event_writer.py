@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import weakref
@@ -39,8 +40,9 @@ class EventWriter:
         self._directory = directory
         self._graph = graph
         self._is_failing = False  # Until the next flush tries again.
-        if _tf.is_file_writer_lost(directory):  # As after `rm -r`, between two trainings.
-            close_event_files([directory])
+        with contextlib.suppress(*_WRITE_ERRORS):  # The first event finds out, too, and warns.
+            if _tf.is_file_writer_lost(directory):  # As after `rm -r`, between two trainings.
+                close_event_files([directory])
 
     def write_scalars(self, values: Mapping[str, float], step: int) -> None:
         """Adds one event with these scalars."""
