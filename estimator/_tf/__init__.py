@@ -102,7 +102,7 @@ from estimator._tf.keras import (
     copied_lookup,
     copy_trainable,
     fresh_keras_names,
-    keras_constraints_in_v1,
+    keras_constraints_shared,
     keras_functions_trusted,
     keras_layers,
     keras_policy,

@@ -251,34 +251,29 @@ def metric_variables(metric: Any) -> list[Sequence[tf.Variable]]:
 
 
 def variable_of(variable: Any) -> Any:
-    """Returns the TensorFlow variable that one of Keras 3 wraps; anything else as it is.
-
-    It gets the wrapper's constraint, which optimizers apply: 2.16 to 2.21.
-    """
+    """Returns the TensorFlow variable that one of Keras 3 wraps; anything else as it is."""
     value = getattr(variable, "value", None)  # A method of TensorFlow's own variables.
-    if not isinstance(value, tf.Variable):
-        return variable
-    _share_constraint(variable, value)
-    return value
+    return value if isinstance(value, tf.Variable) else variable
 
 
-def keras_constraints_in_v1() -> Patch:
-    """Inside, what a variable of Keras 3 wraps gets its constraint, as soon as there are both.
+def keras_constraints_shared() -> Patch:
+    """Inside, a TensorFlow variable that one of Keras 3 wraps gets the wrapper's constraint.
 
-    An optimizer without a `var_list` takes the variables of the graph, which no layer knows. The
-    layer sets the constraint of the wrapper, as a rule after both are made; a symbolic call of the
-    layer makes what is wrapped at its end. `keras.Variable` 2.16 to 2.21.
+    Optimizers are given the wrapped variables, or take them from the graph, and apply what these
+    have. A layer sets its variable's constraint; in a symbolic call, before the wrapped variable is
+    made. `keras.src.backend.Variable` 2.16 to 2.21.
     """
-    keras = sys.modules.get("keras")
-    if keras is None:
+    backend = sys.modules.get("keras.src.backend")
+    if backend is None:
         return contextlib.nullcontext()
 
     def sharing(original: Callable) -> Callable:
         @functools.wraps(original)
         def method(variable: Any, *args: Any) -> None:
             original(variable, *args)
-            if isinstance(variable._value, tf.Variable):
-                _share_constraint(variable, variable._value)
+            if variable.constraint is not None and isinstance(variable._value, tf.Variable):
+                for one in copies(variable._value):
+                    one._constraint = variable.constraint
 
         return method
 
@@ -287,16 +282,10 @@ def keras_constraints_in_v1() -> Patch:
 
     return together(
         [
-            patched(keras.Variable, "constraint", of_property),
-            patched(keras.Variable, "_deferred_initialize", sharing),
+            patched(backend.Variable, "constraint", of_property),
+            patched(backend.Variable, "_deferred_initialize", sharing),
         ]
     )
-
-
-def _share_constraint(variable: Any, wrapped: tf.Variable) -> None:
-    if variable.constraint is not None:
-        for one in copies(wrapped):
-            one._constraint = variable.constraint
 
 
 @contextlib.contextmanager

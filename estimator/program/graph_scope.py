@@ -44,7 +44,7 @@ def building(
         _tf.keras_loss_reductions_noted(),
         _tf.keras_optimizers_in_graphs(),
         _tf.keras_variables_in_v1(),
-        _tf.keras_constraints_in_v1(),
+        _tf.keras_constraints_shared(),
         _tf.tf_keras_updates_of_trained(),
         _losses_apart(graph, runtime),
         tf.variable_creator_scope(create_resource),

@@ -94,7 +94,7 @@ PATCHES = {
     "replicas_apart": lambda: replica_updates.replicas_apart(mirrored(), unused),
     "hashable_tensors": _tf.hashable_tensors,
     "keras_compares_values": _tf.keras_compares_values,
-    "keras_constraints_in_v1": _tf.keras_constraints_in_v1,
+    "keras_constraints_shared": _tf.keras_constraints_shared,
     "keras_control_flow_v2": _tf.keras_control_flow_v2,
     "keras_loss_reductions_noted": _tf.keras_loss_reductions_noted,
     "keras_optimizers_in_graphs": _tf.keras_optimizers_in_graphs,

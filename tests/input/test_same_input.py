@@ -76,6 +76,10 @@ OTHER = {
     "a variable without a value and one with": (reads_later(), reads_later(is_known=True)),
     "two functions": (module_function, reads([])),
     "two lambdas": (lambda: 1, lambda: 2),
+    "equal lambdas on two lines": (
+        lambda: 1,
+        lambda: 1,
+    ),
     "other strings": (reads(["a"]), reads(["b"])),
     "more strings": (reads(["a"]), reads(["a", "b"])),
     "another number": (reads([], 1), reads([], 2)),

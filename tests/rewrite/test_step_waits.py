@@ -132,17 +132,9 @@ class Runs(est.SessionRunHook):
             before = after
 
 
-@pytest.fixture(params=["v2", "v1"])
-def control_flow(request):
-    if request.param == "v1":
-        v1.disable_control_flow_v2()
-    yield
-    v1.enable_control_flow_v2()
-
-
 @pytest.mark.usefixtures("control_flow")
 @pytest.mark.parametrize("loop", [1, 3])
-@pytest.mark.parametrize("seed", [*range(10), 41, 44])
+@pytest.mark.parametrize("seed", [*range(10), 41, 44])  # In the last two, a branch is not taken.
 def test_a_session_call_of_a_hook_runs_what_it_asks_for(tmp_path, seed, loop):
     program = Program(seed)
     hook = Runs(program, seed)

@@ -275,13 +275,10 @@ INTERNALS = {
         "keras.src.trainers.compile_utils:CompileMetrics.result",
     ),
     "metric_variables": ("keras.src.backend:Variable.value",),
-    "variable_of": (
-        "keras.src.backend:Variable.value",
-        "tensorflow.python.ops.resource_variable_ops:BaseResourceVariable#_constraint",
-    ),
-    "keras_constraints_in_v1": (
-        "keras:Variable.constraint",
-        "keras:Variable._deferred_initialize",
+    "variable_of": ("keras.src.backend:Variable.value",),
+    "keras_constraints_shared": (
+        "keras.src.backend:Variable.constraint",
+        "keras.src.backend:Variable._deferred_initialize",
         "tensorflow.python.ops.resource_variable_ops:BaseResourceVariable#_constraint",
     ),
     "keras_variables_in_v1": (

@@ -370,14 +370,11 @@ def a_variable_of_keras_wraps_one_of_tensorflow():
             dense = library.layers.Dense(1)
             dense.build([None, 1])
             assert isinstance(_tf.variable_of(dense.kernel), tf.Variable)
-        dense = keras.layers.Dense(1, kernel_constraint="non_neg")
-        dense.build([None, 1])
-        assert _tf.variable_of(dense.kernel).constraint is dense.kernel.constraint
 
 
-@checks("keras_constraints_in_v1")
+@checks("keras_constraints_shared")
 def what_a_variable_wraps_has_its_constraint():
-    with tf.Graph().as_default(), _tf.keras_constraints_in_v1():
+    with tf.Graph().as_default(), _tf.keras_constraints_shared():
         layer = keras.layers.Dense(1, kernel_constraint="non_neg")
         layer.build([None, 1])
         assert layer.kernel.value.constraint is layer.kernel.constraint
