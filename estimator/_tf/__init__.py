@@ -172,6 +172,7 @@ from estimator._tf.tpu import (
 )
 from estimator._tf.v1_branches import after_v1_branches, is_in_v1_cond, is_in_v1_loop
 from estimator._tf.v1_variables import (
+    gradients_not_gated,
     non_slots_in_loops,
     optimizers_as_in_v1,
     variables_as_in_v1,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -76,6 +77,37 @@ def non_slots_in_loops() -> Patch:
         return get
 
     return patched(tf.compat.v1.train.Optimizer, "_get_non_slot_variable", also_outside)
+
+
+def gradients_not_gated() -> Patch:
+    """Inside, no gradient of an op waits for the others of the same op in a v1 optimizer.
+
+    The default, `GATE_OP`, keeps an update from changing a variable that another gradient of the
+    same op still reads. Only reference variables need that: a gradient has the value that was read
+    of a resource variable. `GATE_GRAPH` holds. Builds hold a lock. training.optimizer 2.16 to 2.21.
+    """
+
+    def not_gated(original: Callable) -> Callable:
+        gate_op, gate_none = v1_optimizer.Optimizer.GATE_OP, v1_optimizer.Optimizer.GATE_NONE
+
+        @functools.wraps(original)
+        def compute_gradients(
+            self: Any,
+            loss: Any,
+            var_list: Any = None,
+            gate_gradients: int = gate_op,
+            *args: Any,
+            **kwargs: Any,
+        ) -> Any:
+            variables = tf.compat.v1.global_variables()
+            are_resources = all(map(resource_variable_ops.is_resource_variable, variables))
+            if gate_gradients == gate_op and are_resources:
+                gate_gradients = gate_none
+            return original(self, loss, var_list, gate_gradients, *args, **kwargs)
+
+        return compute_gradients
+
+    return patched(tf.compat.v1.train.Optimizer, "compute_gradients", not_gated)
 
 
 def _by_own_methods(original: Callable) -> Callable:

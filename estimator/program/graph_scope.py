@@ -38,11 +38,9 @@ def building(
         runtime.scope(),
         _tf.hashable_tensors(),
         _tf.variables_as_in_v1(),
-        _tf.optimizers_as_in_v1(),
-        _tf.non_slots_in_loops(),
+        _optimizers_in_graphs(),
         _tf.keras_compares_values(),
         _tf.keras_loss_reductions_noted(),
-        _tf.keras_optimizers_in_graphs(),
         _tf.keras_variables_in_v1(),
         _tf.keras_constraints_shared(),
         _tf.tf_keras_updates_of_trained(),
@@ -52,6 +50,18 @@ def building(
         tf.compat.v1.set_random_seed(runtime.config.tf_random_seed)
         with _tf.checkpoint_initializers_outside_loops(), _tf.tf_keras_names_by_thread():
             yield graph, tf.compat.v1.train.get_or_create_global_step()
+
+
+@contextlib.contextmanager
+def _optimizers_in_graphs() -> Iterator[None]:
+    """Lets v1 and Keras optimizers run in graphs, in loops and on resource variables."""
+    with (
+        _tf.optimizers_as_in_v1(),
+        _tf.non_slots_in_loops(),
+        _tf.gradients_not_gated(),
+        _tf.keras_optimizers_in_graphs(),
+    ):
+        yield
 
 
 def _losses_apart(graph: tf.Graph, runtime: Runtime) -> contextlib.AbstractContextManager[None]:

@@ -92,6 +92,7 @@ PATCHES = {
         central().extended, unused
     ),
     "replicas_apart": lambda: replica_updates.replicas_apart(mirrored(), unused),
+    "gradients_not_gated": _tf.gradients_not_gated,
     "hashable_tensors": _tf.hashable_tensors,
     "keras_compares_values": _tf.keras_compares_values,
     "keras_constraints_shared": _tf.keras_constraints_shared,

@@ -149,6 +149,22 @@ def test_one_optimizer_waits_for_what_the_loss_of_another_reads(where, loop, uno
 
 @pytest.mark.usefixtures("control_flow")
 @pytest.mark.parametrize("loop", [1, 5])
+@pytest.mark.parametrize("strategy", ["no_strategy", "mirrored_x2"])
+def test_an_update_waits_for_reads_of_a_layer_that_is_computed_again(strategy, loop, unordered):
+    """What is computed again reads a layer's weights, perhaps after the gradient of one of them."""
+
+    def model_fn(features, labels, mode):
+        ones = V1.ones_initializer()
+        v, w = (V1.get_variable(name, [], initializer=ones) for name in ("v", "w"))
+        outputs = tf.recompute_grad(lambda x: tf.tanh(x * v) * w)(features)
+        loss = cases.build_softmax_loss(outputs, labels)
+        train_op = cases.build_minimize(V1.train.AdamOptimizer(0.1), loss)
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    assert unordered(model_fn, iterations_per_loop=loop, **cases.STRATEGIES[strategy]) == []
+
+
+@pytest.mark.parametrize("loop", [1, 5])
 @pytest.mark.parametrize("where", READS)
 def test_what_keras_assigns_waits_for_reads_before_it(where, loop, unordered):
     def model_fn(features, labels, mode):

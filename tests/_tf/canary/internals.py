@@ -126,6 +126,11 @@ INTERNALS = {
         f"{_HOOKS}:Optimizer._create_non_slot_variable",
         "tensorflow.python.framework.func_graph:FuncGraph.outer_graph",
     ),
+    "gradients_not_gated": (
+        f"{_OPS}.resource_variable_ops:is_resource_variable",
+        f"{_HOOKS}:Optimizer.GATE_OP",
+        f"{_HOOKS}:Optimizer.GATE_NONE",
+    ),
     # gradients.py
     "gradient_reduction": (),
     "mean_gradients": (

@@ -53,3 +53,17 @@ def a_non_slot_variable_is_found_from_a_loops_body():
         tf.while_loop(lambda i: i < 2, body, [0])
     assert found[0] is power
     assert found[1] is None
+
+
+@checks("gradients_not_gated")
+def gradients_of_an_op_are_gated_only_for_reference_variables():
+    def num_gates(use_resource, **gate):
+        with tf.Graph().as_default() as graph, _tf.gradients_not_gated():
+            weight = V1.get_variable("w", [2, 2], use_resource=use_resource)
+            outputs = tf.matmul(tf.matmul([[1.0, 2.0]], weight), weight)
+            V1.train.GradientDescentOptimizer(1.0).compute_gradients(outputs, **gate)
+        return sum("tuple" in op.name for op in graph.get_operations())
+
+    assert num_gates(True) == 0
+    assert num_gates(True, gate_gradients=V1.train.Optimizer.GATE_GRAPH) > 0
+    assert num_gates(False) > 0
