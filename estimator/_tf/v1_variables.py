@@ -80,11 +80,13 @@ def non_slots_in_loops() -> Patch:
 
 
 def gradients_not_gated() -> Patch:
-    """Inside, no gradient of an op waits for the others of the same op in a v1 optimizer.
+    """Inside, v1 optimizers do not make the gradients of an op wait for each other.
 
-    The default, `GATE_OP`, keeps an update from changing a variable that another gradient of the
-    same op still reads. Only reference variables need that: a gradient has the value that was read
-    of a resource variable. `GATE_GRAPH` holds. Builds hold a lock. training.optimizer 2.16 to 2.21.
+    By default (`GATE_OP`) they do, so that no update changes a variable that another gradient of
+    the same op has yet to read. Only reference variables need that: of a resource variable, a
+    gradient has the value that was read, and if it reads the variable again, as `tf.recompute_grad`
+    does, the order of the step puts that before the update. `GATE_GRAPH` is left as it is. Builds
+    hold a lock. training.optimizer 2.16 to 2.21.
     """
 
     def not_gated(original: Callable) -> Callable:

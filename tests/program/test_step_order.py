@@ -164,6 +164,7 @@ def test_an_update_waits_for_reads_of_a_layer_that_is_computed_again(strategy, l
     assert unordered(model_fn, iterations_per_loop=loop, **cases.STRATEGIES[strategy]) == []
 
 
+@pytest.mark.usefixtures("control_flow")
 @pytest.mark.parametrize("loop", [1, 5])
 @pytest.mark.parametrize("where", READS)
 def test_what_keras_assigns_waits_for_reads_before_it(where, loop, unordered):
