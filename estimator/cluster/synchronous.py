@@ -16,6 +16,7 @@ from estimator.cluster.consensus import REQUESTS, Agreement
 from estimator.cluster.consistency_check import OpenSession, check_consistency, describe_model
 from estimator.cluster.failure_notices import FailureNotices, OnFailure
 from estimator.cluster.worker_group import Session, WorkerGroup
+from estimator.rewrite.graph_walk import ops_behind
 
 # Why no worker takes a step, the most important first.
 _REASONS_NOT_TO_BEGIN = ("max_steps", "hook", "end of input", None)
@@ -100,25 +101,32 @@ class SynchronousWorkers(WorkerGroup):
         """Builds what chooses the variables to initialize, as the chief does.
 
         Initial values come from the chief, by collectives that either all workers run or none. What
-        `init_from_checkpoint` loads on the chief needs none: all get its variables afterwards. What
-        only another worker would load is initialized as on the chief.
+        `init_from_checkpoint` loads on the chief needs none: all get its variables afterwards. But
+        its initializer from before sends, too, if another initial value depends on it, as a moving
+        average does. What only another worker would load is initialized as on the chief.
 
         Args:
           everything: the variables of the default graph.
           chosen: those that this worker would initialize.
         """
-        loaded = [v for v in chosen if _tf.initializer_before_checkpoint(v) is not None]
-        names = {variable.name for variable in chosen} - {variable.name for variable in loaded}
-        own = [v.initializer for v in loaded] if self.workers.is_chief else []
-        mine = [int(not self.workers.is_chief or v.name in names) for v in everything]
-        given = tf.compat.v1.placeholder(tf.int32, [len(mine)])
+        before = _tf.initializer_before_checkpoint
+        mine = [variable.initializer for variable in chosen]
+        usual = [before(variable) or variable.initializer for variable in everything]
+        running = ops_behind(mine)
+        names = {variable.name for variable in chosen if before(variable) is None}
+
+        def is_sent(variable: tf.Variable, initializer: tf.Operation) -> bool:
+            sends = collective_ops_behind(initializer)
+            return variable.name in names or (bool(sends) and all(op in running for op in sends))
+
+        is_chief = self.workers.is_chief
+        is_mine = [int(not is_chief or is_sent(*v)) for v in zip(everything, usual, strict=True)]
+        given = tf.compat.v1.placeholder(tf.int32, [len(is_mine)])
         chiefs = build_minimum(self.workers, given)
 
         def choose(session: Session) -> list[tf.Operation]:
-            is_chosen = session.run(chiefs, {given: mine})
-            together = itertools.compress(everything, is_chosen)
-            first = [_tf.initializer_before_checkpoint(v) or v.initializer for v in together]
-            return [*first, *own]
+            is_chosen = session.run(chiefs, {given: is_mine})
+            return mine if is_chief else list(itertools.compress(usual, is_chosen))
 
         return choose
 

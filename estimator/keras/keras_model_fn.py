@@ -11,6 +11,7 @@ from estimator import _tf
 from estimator.keras.keras_source import KerasSource
 from estimator.keras.keras_weights import InitialWeights, write_weight_names
 from estimator.model.reduction import keep_metrics_local
+from estimator.model.uncached_reads import without_cached_reads
 from estimator.optimizer.cross_shard import CrossShardOptimizer
 from estimator.spec import EstimatorSpec, ModeKeys
 from estimator.spec.outputs import PredictOutput
@@ -34,10 +35,11 @@ def make_model_fn(
     initial = InitialWeights(source.weights)
 
     def model_fn(features: Any, labels: Any, mode: str, config: Any) -> EstimatorSpec:
-        model = source.build()
         features, sample_weight = _without_weights(features)
         inputs = _inputs_of(source, features)
-        outputs = model(inputs, training=mode == ModeKeys.TRAIN)
+        with without_cached_reads():  # For which tf-keras asks in recurrent cells.
+            model = source.build()
+            outputs = model(inputs, training=mode == ModeKeys.TRAIN)
         initial.load_into(model.weights, config)
         predictions = _by_name(model, outputs)
         if mode == ModeKeys.PREDICT:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import tensorflow as tf
 
 from estimator import _tf
 from estimator.model.failure_hints import ImportedInLoopError
+from estimator.model.uncached_reads import without_cached_reads
 from estimator.program.step_plan import StepPlan
 from estimator.program.train_step import BuiltStep, build_train_step
 
@@ -102,14 +102,9 @@ def _building_in(body: tf.Graph) -> Iterator[None]:
         _tf.names_shared(body),
         _tf.tf_keras_constants_in_graph(),
         _tf.meta_graphs_refused(body, refused),
-        tf.variable_creator_scope(_create_uncached),
+        without_cached_reads(),
     ):
         yield
-
-
-def _create_uncached(next_creator: Callable, **kwargs: Any) -> tf.Variable:
-    """Creates a variable without the `caching_device` that would read it once, before the loop."""
-    return next_creator(**{**kwargs, "caching_device": None})
 
 
 def _build_has_batches(plan: StepPlan) -> list[tf.Tensor]:

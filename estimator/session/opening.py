@@ -17,6 +17,7 @@ from estimator.checkpoint.old_model import OldModel
 from estimator.checkpoint.warm_start import WarmStart, build_warm_start
 from estimator.cluster.worker_group import WorkerGroup
 from estimator.model.replicas import BUILD_LOCK
+from estimator.rewrite.graph_walk import ops_behind
 from estimator.rewrite.step_waits import CopiesFor
 from estimator.session.restoring import preparing, restore_first
 
@@ -220,12 +221,19 @@ def _build_initializers(
         variables = warm_start.without_loaded(variables)
     resources = v1.get_collection("resources_init")
     init_op, is_ours = scaffold.init_op, scaffold.init_op is None
+    first: list[tf.Operation] = []
+    if is_ours and start.group.workers.is_chief:
+        early = _loaded_for_others(variables)
+        first = [variable.initializer for variable in early]
+        variables = [v for v in variables if not any(v is other for other in early)]
     if is_ours:
         init_op = tf.group(v1.variables_initializer(variables), *resources)
     # Even without a warm start on this worker, because the chief may have one.
     choose = start.group.build_choice(everything, variables) if is_ours else None
 
     def initialize(session: tf.compat.v1.Session) -> None:
+        if first:
+            session.run(first)
         if choose is not None:
             session.run([*choose(session), *resources])
         elif is_ours:
@@ -236,6 +244,20 @@ def _build_initializers(
     # A scaffold's own `init_op` also initializes the variables that are then loaded.
     in_order = [*warm_starts, initialize] if is_ours else [initialize, *warm_starts]
     return in_order if scaffold.init_fn is None else [*in_order, scaffold.init_fn]
+
+
+def _loaded_for_others(variables: Sequence[tf.Variable]) -> list[tf.Variable]:
+    """Returns the variables that `init_from_checkpoint` loads and others' initial values depend on.
+
+    A moving average starts from its variable. If that had no value yet, the average would take what
+    the variable's initializer was when the average was made.
+    """
+    before = _tf.initializer_before_checkpoint
+    loaded = [variable for variable in variables if before(variable) is not None]
+    if not loaded:
+        return []
+    behind = ops_behind([v.initializer for v in variables if before(v) is None])
+    return [v for v in loaded if any(copy.op in behind for copy in _tf.copies(v))]
 
 
 @contextlib.contextmanager

@@ -44,6 +44,11 @@ def together(model_dir):
         loads = name == "all" or config.is_chief == (name == "chief")
         made = est.Estimator(make_model_fn(old) if loads else average_model_fn, config=config)
         made.train(numbers(None), [Weights(name)], max_steps=1)
+    for name in ("average_init", "average_warm"):
+        config = model.config.replace(model_dir=f"{own}/{name}")
+        old_models = (old, None) if name == "average_init" else (None, old)
+        made = est.Estimator(make_averaged(old_models[0]), None, config, None, old_models[1])
+        made.train(numbers(None), max_steps=1)
     for name, old in (("count", None), ("warm_count", f"{own}/count")):
         config = model.config.replace(model_dir=f"{own}/{name}")
         settings = est.WarmStartSettings(old, ["count"]) if old and config.is_chief else None
@@ -71,6 +76,20 @@ def make_model_fn(old):
         spec = average_model_fn(features, labels, mode)
         tf.compat.v1.train.init_from_checkpoint(old, {"w": "w"})
         return spec
+
+    return model_fn
+
+
+def make_averaged(old):
+    """Of a model with a moving average that stays at its first value: the weight's."""
+
+    def model_fn(features, labels, mode):
+        spec = average_model_fn(features, labels, mode)
+        average = tf.train.ExponentialMovingAverage(1.0)
+        averaged = average.apply(tf.compat.v1.trainable_variables())
+        if old is not None:
+            tf.compat.v1.train.init_from_checkpoint(old, {"w": "w"})
+        return spec.replace(train_op=tf.group(spec.train_op, averaged))
 
     return model_fn
 

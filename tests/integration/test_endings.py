@@ -40,6 +40,10 @@ def test_workers_end_at_the_step_of_a_hook_and_need_nobody_elses_files(tmp_path)
     for name in ("count", "warm_count"):
         newest = est.Estimator(average_model_fn, str(tmp_path / "0" / name))
         assert newest.get_variable_value("count") == 2
+    # An average begins with the weight of the old model, not with the initializer's.
+    for name in ("average_init", "average_warm"):
+        newest = est.Estimator(average_model_fn, str(tmp_path / "0" / name))
+        assert newest.get_variable_value("w/ExponentialMovingAverage") == 2.125
     for loop in (1, 5):
         # Only the end: without saves on the way the start is not saved either.
         assert checkpoint_steps(tmp_path / f"0/loop{loop}") == [4]

@@ -137,6 +137,45 @@ def test_training_gives_the_weights_and_metrics_of_fit(
         np.testing.assert_allclose(ours, theirs[0], rtol=1e-4, atol=1e-6)
 
 
+def make_recurrent():
+    kept = {
+        "kernel_constraint": keras.constraints.MaxNorm(0.5),
+        "recurrent_constraint": "unit_norm",
+    }
+    cells = [keras.layers.GRUCell(3, **kept), keras.layers.LSTMCell(3, **kept)]
+    layers = [
+        keras.layers.SimpleRNN(3, **kept),
+        keras.layers.Bidirectional(keras.layers.LSTM(2, **kept)),
+        keras.Sequential([keras.layers.GRU(3, **kept)]),
+        keras.layers.RNN(cells),
+    ]
+    sequence = keras.Input([4], name="sequence")
+    steps = keras.layers.Reshape([4, 1])(sequence)
+    joined = keras.layers.Concatenate()([layer(steps) for layer in layers])
+    model = keras.Model(sequence, keras.layers.Dense(1)(joined))
+    model.compile(keras.optimizers.SGD(0.5, use_ema=True, ema_overwrite_frequency=2), "mse")
+    return model
+
+
+@pytest.mark.parametrize("iterations_per_loop", [1, 2])
+def test_constraints_and_averages_of_recurrent_layers_follow_the_updates(
+    iterations_per_loop, tmp_path
+):
+    model = make_recurrent()
+    config = est.RunConfig(str(tmp_path), iterations_per_loop=iterations_per_loop)
+
+    def read():
+        return tf.data.Dataset.from_tensor_slices((X, Y)).batch(20)
+
+    model_to_estimator(model, config=config).train(read)
+    for batch in read():
+        model.train_on_batch(*batch)  # At its end, `fit` replaces the weights by their averages.
+    fitted = model.get_weights()
+    load_weights(model, str(tmp_path))
+    for ours, theirs in zip(model.get_weights(), fitted, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
 class AddsMetric(keras.layers.Layer):
     def call(self, inputs):
         self.add_metric(tf.reduce_mean(inputs), name="mean")

@@ -78,6 +78,38 @@ def test_weights_start_at_those_of_the_checkpoint_and_train_on(
     assert trained.get_variable_value("dense/bias") == [0.0]
 
 
+@pytest.mark.parametrize("is_before", [True, False])
+@pytest.mark.parametrize("strategy", [None, "mirrored", "central_storage"])
+def test_averages_start_at_the_weights_of_the_checkpoint(tmp_path, strategy, is_before):
+    with tf.Graph().as_default(), v1.Session() as session:
+        v1.get_variable("old", initializer=tf.fill([1000], 7.0))
+        session.run(v1.global_variables_initializer())
+        checkpoint = v1.train.Saver().save(session, str(tmp_path / "old"))
+
+    def model_fn(features, mode):
+        # With few, chance could be right.
+        weights = [v1.get_variable(f"w{i}", [1000]) for i in range(30)]
+
+        def load():
+            for weight in weights:
+                v1.train.init_from_checkpoint(checkpoint, {"old": weight})
+
+        if is_before:
+            load()
+        average = tf.train.ExponentialMovingAverage(0.5).apply(weights)
+        if not is_before:
+            load()
+        step = v1.train.get_global_step().assign_add(1)
+        loss = tf.reduce_mean(tf.cast(features, tf.float32))
+        return est.EstimatorSpec(mode, loss=loss, train_op=tf.group(average, step))
+
+    config = est.RunConfig(strategy=strategy, num_replicas=2 if strategy else None)
+    trained = est.Estimator(model_fn, str(tmp_path / "new"), config)
+    trained.train(numbers(), steps=1)
+    for i in range(30):
+        assert set(trained.get_variable_value(f"w{i}/ExponentialMovingAverage")) == {7.0}
+
+
 @pytest.mark.parametrize("iterations_per_loop", [1, 5])
 def test_a_scope_of_the_checkpoint_fills_a_scope_of_the_model(
     tmp_path, checkpoint, iterations_per_loop
