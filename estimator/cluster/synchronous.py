@@ -116,8 +116,10 @@ class SynchronousWorkers(WorkerGroup):
         names = {variable.name for variable in chosen if before(variable) is None}
 
         def is_sent(variable: tf.Variable, initializer: tf.Operation) -> bool:
+            if variable.name in names:
+                return True
             sends = collective_ops_behind(initializer)
-            return variable.name in names or (bool(sends) and all(op in running for op in sends))
+            return bool(sends) and all(op in running for op in sends)
 
         is_chief = self.workers.is_chief
         is_mine = [int(not is_chief or is_sent(*v)) for v in zip(everything, usual, strict=True)]

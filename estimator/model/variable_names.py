@@ -27,7 +27,8 @@ _MARK = "//"
 def marking_get_variable() -> Iterator[None]:
     """Marks the names of variables that `get_variable` creates in the block, in a replica.
 
-    Also removes the replica's name scope from the front of names.
+    Also removes the replica's name scope from the front of names, and names the dtype of an initial
+    value to `get_variable`, which looks at the value only where it creates the variable.
     """
     names: list[str] = []
     scope = tf.get_current_name_scope()
@@ -42,6 +43,9 @@ def marking_get_variable() -> Iterator[None]:
 
     def note(getter: Callable, name: str, *args: Any, **kwargs: Any) -> Any:
         name = without_replica(name)
+        value = kwargs.get("initializer")
+        if is_replicas and value is not None and not callable(value):
+            kwargs["dtype"] = tf.convert_to_tensor(value).dtype.base_dtype
         names.append(name)
         try:
             return getter(name, *args, **kwargs)

@@ -42,6 +42,34 @@ def test_a_variable_may_start_from_a_tensor_an_array_or_a_function(
 NAMES = {"list": [1, 2], "array": [3, 4], "function": [5, 6], "tensor": [7]}
 
 
+@pytest.mark.each_value
+@pytest.mark.parametrize("iterations_per_loop", [1, 5])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_variable_of_get_variable_has_the_dtype_of_its_initial_value(
+    tmp_path, strategy, iterations_per_loop
+):
+    v1 = tf.compat.v1
+    starts = {"int": 2, "array": np.float64([1, 2]), "bool": True, "text": "a"}
+
+    def model_fn(features, mode):
+        variables = [v1.get_variable(k, initializer=v, trainable=False) for k, v in starts.items()]
+        double = v1.get_variable("tensor", initializer=tf.constant([3.0], tf.float64))
+        step = v1.train.get_global_step().assign_add(1)
+        averaged = tf.train.ExponentialMovingAverage(0.5).apply([double, variables[1]])
+        loss = tf.cast(tf.reduce_sum(double) + tf.cast(variables[0], tf.float64), tf.float32)
+        return est.EstimatorSpec(mode, loss=loss, train_op=tf.group(step, averaged))
+
+    config = est.RunConfig(iterations_per_loop=iterations_per_loop, **strategy)
+    with est.Estimator(model_fn, str(tmp_path), config) as trained:
+        trained.train(numbers(), steps=5)
+        assert trained.train_result.loss == 5.0
+        values = {name: trained.get_variable_value(name) for name in starts}
+        average = trained.get_variable_value("tensor/ExponentialMovingAverage")
+    assert values.pop("array").tolist() == [1, 2]
+    assert values == {"int": 2, "bool": True, "text": b"a"}
+    assert (average, average.dtype) == ([3.0], np.float64)
+
+
 @pytest.fixture
 def v1_variables():
     tf.compat.v1.disable_resource_variables()
