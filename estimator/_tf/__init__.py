@@ -28,6 +28,7 @@ from estimator._tf.distribute import (
     allows_partitions,
     copies,
     has_started_server,
+    initial_values_apart,
     is_for_workers,
     is_multi_worker,
     make_multi_worker_mirrored,

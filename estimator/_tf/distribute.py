@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -118,6 +119,41 @@ def make_multi_worker_mirrored(
         patched(strategy_class, "_collective_key_base", lambda first: first + 1000 * number),
     ):
         return strategy_class(resolver, options)
+
+
+@contextlib.contextmanager
+def initial_values_apart(strategy: tf.distribute.MultiWorkerMirroredStrategy) -> Iterator[None]:
+    """Inside, each worker initializes a global variable without a broadcast of the chief's value.
+
+    By default it waits for that broadcast. If the chief loads a value, and so does not run the
+    initializer, the others wait for ever. Local variables, which each session initializes, are
+    broadcast as usual. `_create_variable` and `_get_variable_creator_initial_value` of the extended
+    class 2.16 to 2.21.
+    """
+    creation = threading.local()
+
+    def note(create: Callable) -> Callable:
+        def create_variable(next_creator: Callable, **kwargs: Any) -> tf.Variable:
+            # The strategy does not pass the collections on.
+            keys, key = kwargs.get("collections"), tf.compat.v1.GraphKeys.GLOBAL_VARIABLES
+            creation.is_global = keys is None or key in keys
+            return create(next_creator, **kwargs)
+
+        return create_variable
+
+    def leave_out(broadcast: Callable) -> Callable:
+        def initial_value(replica_id: int, **kwargs: Any) -> Any:
+            if replica_id == 0 and creation.is_global:
+                return kwargs["initial_value"]
+            return broadcast(replica_id=replica_id, **kwargs)
+
+        return initial_value
+
+    with (
+        patched(strategy.extended, "_create_variable", note),
+        patched(strategy.extended, "_get_variable_creator_initial_value", leave_out),
+    ):
+        yield
 
 
 def make_parameter_server(

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from estimator import _tf
-from estimator.cluster.collectives import build_broadcast, build_minimum, collective_ops_behind
+from estimator.cluster.collectives import build_broadcast, collective_ops_behind
 from estimator.cluster.consensus import REQUESTS, Agreement
 from estimator.cluster.consistency_check import OpenSession, check_consistency, describe_model
 from estimator.cluster.failure_notices import FailureNotices, OnFailure
 from estimator.cluster.worker_group import Session, WorkerGroup
-from estimator.rewrite.graph_walk import ops_behind
 
 # Why no worker takes a step, the most important first.
 _REASONS_NOT_TO_BEGIN = ("max_steps", "hook", "end of input", None)
@@ -94,43 +92,6 @@ class SynchronousWorkers(WorkerGroup):
         """Builds the op that gives all workers the chief's variables."""
         with self._graph.as_default():
             return build_broadcast(self.workers, tf.compat.v1.global_variables())
-
-    def build_choice(
-        self, everything: Sequence[tf.Variable], chosen: Sequence[tf.Variable]
-    ) -> Callable[[Session], list[tf.Operation]]:
-        """Builds what chooses the variables to initialize, as the chief does.
-
-        Initial values come from the chief, by collectives that either all workers run or none. What
-        `init_from_checkpoint` loads on the chief needs none: all get its variables afterwards. But
-        its initializer from before sends, too, if another initial value depends on it, as a moving
-        average does. What only another worker would load is initialized as on the chief.
-
-        Args:
-          everything: the variables of the default graph.
-          chosen: those that this worker would initialize.
-        """
-        before = _tf.initializer_before_checkpoint
-        mine = [variable.initializer for variable in chosen]
-        usual = [before(variable) or variable.initializer for variable in everything]
-        running = ops_behind(mine)
-        names = {variable.name for variable in chosen if before(variable) is None}
-
-        def is_sent(variable: tf.Variable, initializer: tf.Operation) -> bool:
-            if variable.name in names:
-                return True
-            sends = collective_ops_behind(initializer)
-            return bool(sends) and all(op in running for op in sends)
-
-        is_chief = self.workers.is_chief
-        is_mine = [int(not is_chief or is_sent(*v)) for v in zip(everything, usual, strict=True)]
-        given = tf.compat.v1.placeholder(tf.int32, [len(is_mine)])
-        chiefs = build_minimum(self.workers, given)
-
-        def choose(session: Session) -> list[tf.Operation]:
-            is_chosen = session.run(chiefs, {given: is_mine})
-            return mine if is_chief else list(itertools.compress(usual, is_chosen))
-
-        return choose
 
     def ops_of_save(self, saver: Any) -> list[tf.Operation]:
         """Returns the reductions over workers that a save runs."""

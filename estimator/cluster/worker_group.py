@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -103,20 +103,6 @@ class WorkerGroup:
 
     def build_broadcast(self) -> tf.Operation | None:
         """Builds the op that gives all workers the chief's variables; None if all have them."""
-        return None
-
-    def build_choice(
-        self, everything: Sequence[tf.Variable], chosen: Sequence[tf.Variable]
-    ) -> Callable[[Session], list[tf.Operation]] | None:
-        """Builds what chooses the variables to initialize; None if that is this worker's choice.
-
-        Args:
-          everything: the variables of the default graph.
-          chosen: those that this worker would initialize.
-
-        Returns:
-          A function that all workers call, and that returns the initializers to run.
-        """
         return None
 
     def begin(

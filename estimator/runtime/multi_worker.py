@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 import tensorflow as tf
@@ -27,6 +28,15 @@ class MultiWorkerRuntime(Runtime):
     """Training with a MultiWorkerMirroredStrategy of several workers."""
 
     looks_ahead: ClassVar[bool] = True
+
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
+        """Inside, the default graph is built under the strategy.
+
+        Once the chief's variables have values, the session gives them to the other workers.
+        """
+        with _tf.initial_values_apart(self.strategy), super().scope():
+            yield
 
     def session_config(self) -> tf.compat.v1.ConfigProto:
         """Returns the config of sessions on this worker's server, each with its own variables."""

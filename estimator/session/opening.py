@@ -214,29 +214,21 @@ def _build_initializers(
     """Returns the functions that initialize the variables of the default graph, in order."""
     v1 = tf.compat.v1
     scaffold, warm_start = start.scaffold, start.warm_start
-    variables = everything = v1.global_variables()
+    variables = v1.global_variables()
     warm_starts: list[Callable[[tf.compat.v1.Session], Any]] = []
     if warm_start is not None:
         warm_starts = [warm_start.run]
         variables = warm_start.without_loaded(variables)
-    resources = v1.get_collection("resources_init")
     init_op, is_ours = scaffold.init_op, scaffold.init_op is None
     first: list[tf.Operation] = []
-    if is_ours and start.group.workers.is_chief:
-        early = _loaded_for_others(variables)
-        first = [variable.initializer for variable in early]
-        variables = [v for v in variables if not any(v is other for other in early)]
     if is_ours:
-        init_op = tf.group(v1.variables_initializer(variables), *resources)
-    # Even without a warm start on this worker, because the chief may have one.
-    choose = start.group.build_choice(everything, variables) if is_ours else None
+        first, rest = _initializers(variables, start.group.workers.is_chief)
+        init_op = tf.group(*rest, *v1.get_collection("resources_init"))
 
     def initialize(session: tf.compat.v1.Session) -> None:
         if first:
             session.run(first)
-        if choose is not None:
-            session.run([*choose(session), *resources])
-        elif is_ours:
+        if is_ours:
             preparing(session, callbacks, is_restoring=False).run(init_op)
         else:
             session.run(init_op, feed_dict=scaffold.init_feed_dict)
@@ -246,18 +238,26 @@ def _build_initializers(
     return in_order if scaffold.init_fn is None else [*in_order, scaffold.init_fn]
 
 
-def _loaded_for_others(variables: Sequence[tf.Variable]) -> list[tf.Variable]:
-    """Returns the variables that `init_from_checkpoint` loads and others' initial values depend on.
+def _initializers(
+    variables: Sequence[tf.Variable], is_chief: bool
+) -> tuple[list[tf.Operation], list[tf.Operation]]:
+    """Returns the initializers to run first, and the others.
 
-    A moving average starts from its variable. If that had no value yet, the average would take what
-    the variable's initializer was when the average was made.
+    What `init_from_checkpoint` loads comes first if other initial values depend on it: if a weight
+    had no value yet, its moving average would take what the initializer of the weight was when the
+    average was made. Workers get the chief's values afterwards, so only the chief loads anything.
     """
     before = _tf.initializer_before_checkpoint
+    if not is_chief:
+        return [], [before(variable) or variable.initializer for variable in variables]
     loaded = [variable for variable in variables if before(variable) is not None]
-    if not loaded:
-        return []
-    behind = ops_behind([v.initializer for v in variables if before(v) is None])
-    return [v for v in loaded if any(copy.op in behind for copy in _tf.copies(v))]
+    rest = [variable.initializer for variable in variables if before(variable) is None]
+    behind = ops_behind(rest) if loaded else {}
+    first: list[tf.Operation] = []
+    for variable in loaded:
+        is_first = any(copy.op in behind for copy in _tf.copies(variable))
+        (first if is_first else rest).append(variable.initializer)
+    return first, rest
 
 
 @contextlib.contextmanager

@@ -23,6 +23,7 @@ from estimator.model.replicas import BUILD_LOCK
 from estimator.program.graph_scope import building
 from estimator.randomness.seed import python_seed
 from estimator.runtime.strategy import make_runtime
+from tests._tf.canary.strategies import multi_worker
 
 GRAPH = tf.Graph()
 with GRAPH.as_default():
@@ -38,6 +39,12 @@ def mirrored():
 @functools.cache
 def central():
     return tf.distribute.experimental.CentralStorageStrategy(["/cpu:0"])
+
+
+@functools.cache
+def workers():
+    with tf.Graph().as_default():
+        return multi_worker()
 
 
 @functools.cache
@@ -94,6 +101,7 @@ PATCHES = {
     "replicas_apart": lambda: replica_updates.replicas_apart(mirrored(), unused),
     "gradients_not_gated": _tf.gradients_not_gated,
     "hashable_tensors": _tf.hashable_tensors,
+    "initial_values_apart": lambda: _tf.initial_values_apart(workers()),
     "keras_compares_values": _tf.keras_compares_values,
     "keras_constraints_shared": _tf.keras_constraints_shared,
     "keras_control_flow_v2": _tf.keras_control_flow_v2,

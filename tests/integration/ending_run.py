@@ -81,12 +81,18 @@ def make_model_fn(old):
 
 
 def make_averaged(old):
-    """Of a model with a moving average that stays at its first value: the weight's."""
+    """Of a model with a moving average that stays at its first value: the weight's.
+
+    A local variable starts from the weight, too.
+    """
 
     def model_fn(features, labels, mode):
         spec = average_model_fn(features, labels, mode)
+        (weight,) = tf.compat.v1.trainable_variables()
         average = tf.train.ExponentialMovingAverage(1.0)
-        averaged = average.apply(tf.compat.v1.trainable_variables())
+        averaged = average.apply([weight])
+        local = [tf.compat.v1.GraphKeys.LOCAL_VARIABLES]
+        tf.compat.v1.Variable(weight.read_value(), trainable=False, collections=local)
         if old is not None:
             tf.compat.v1.train.init_from_checkpoint(old, {"w": "w"})
         return spec.replace(train_op=tf.group(spec.train_op, averaged))

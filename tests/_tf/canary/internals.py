@@ -74,6 +74,12 @@ INTERNALS = {
         "._initialize_local_devices",
         "tensorflow:distribute.MultiWorkerMirroredStrategy._collective_key_base",
     ),
+    "initial_values_apart": (
+        "tensorflow.python.distribute.collective_all_reduce_strategy:CollectiveAllReduceExtended"
+        "._create_variable",
+        "tensorflow.python.distribute.collective_all_reduce_strategy:CollectiveAllReduceExtended"
+        "._get_variable_creator_initial_value",
+    ),
     "make_parameter_server": (
         "tensorflow.python.distribute.parameter_server_strategy:ParameterServerStrategyExtended"
         "#_compute_devices",
