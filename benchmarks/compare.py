@@ -29,8 +29,9 @@ _NUM_ROUNDS = 9
 # Rounds of steps and of calls are short: three for each one of starts.
 _NUM_TURNS = 3
 # The scheduler places the threads of a process for long, well or badly: rounds of several count. A
-# cluster has several anyway, and takes a minute to start.
+# cluster has several anyway, and takes long to start.
 _NUM_PROCESSES = 4
+_NUM_CLUSTERS = 2
 _NUM_CALLS = 5
 
 _LABEL_WIDTH = 26
@@ -121,10 +122,10 @@ def measure(case: Case, model: str, folders: dict[str, Path], num_rounds: int) -
     if case.contender is None:
         return _measure_starts(case, model, folders, num_rounds)
     total: Rounds = {name: [] for name in folders}
-    num_processes = 1 if case.is_cluster else _NUM_PROCESSES
+    num_processes = _NUM_CLUSTERS if case.is_cluster else _NUM_PROCESSES
     for index in range(num_processes):
         num_turns = math.ceil(num_rounds * _NUM_TURNS / num_processes)
-        # On one machine, the first of two equal checkouts was 1 to 4% slower.
+        # The first of two equal checkouts is 1 to 4% slower.
         ordered = dict(reversed(folders.items())) if index % 2 else folders
         rounds = _measure_turns(case, model, ordered, num_turns)
         for name, values in rounds.items():
