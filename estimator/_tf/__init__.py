@@ -28,7 +28,7 @@ from estimator._tf.distribute import (
     allows_partitions,
     copies,
     has_started_server,
-    initial_values_apart,
+    initializers_without_broadcast,
     is_for_workers,
     is_multi_worker,
     make_multi_worker_mirrored,

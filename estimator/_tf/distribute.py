@@ -122,13 +122,14 @@ def make_multi_worker_mirrored(
 
 
 @contextlib.contextmanager
-def initial_values_apart(strategy: tf.distribute.MultiWorkerMirroredStrategy) -> Iterator[None]:
-    """Inside, each worker initializes a global variable without a broadcast of the chief's value.
+def initializers_without_broadcast(
+    strategy: tf.distribute.MultiWorkerMirroredStrategy,
+) -> Iterator[None]:
+    """Inside, the initializers of new global variables do not broadcast the chief's values.
 
-    By default it waits for that broadcast. If the chief loads a value, and so does not run the
-    initializer, the others wait for ever. Local variables, which each session initializes, are
-    broadcast as usual. `_create_variable` and `_get_variable_creator_initial_value` of the extended
-    class 2.16 to 2.21.
+    If the chief loads a value instead of running the initializer, the others would wait for ever.
+    Local variables, which all workers initialize, are broadcast as usual. `_create_variable` and
+    `_get_variable_creator_initial_value` of the extended class 2.16 to 2.21.
     """
     creation = threading.local()
 

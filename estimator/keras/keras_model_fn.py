@@ -37,7 +37,7 @@ def make_model_fn(
     def model_fn(features: Any, labels: Any, mode: str, config: Any) -> EstimatorSpec:
         features, sample_weight = _without_weights(features)
         inputs = _inputs_of(source, features)
-        with without_cached_reads():  # For which tf-keras asks in recurrent cells.
+        with without_cached_reads():  # tf-keras has recurrent cells cache their weights.
             model = source.build()
             outputs = model(inputs, training=mode == ModeKeys.TRAIN)
         initial.load_into(model.weights, config)

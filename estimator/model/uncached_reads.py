@@ -1,4 +1,4 @@
-"""Variables without a `caching_device`, by which a session call would read each once."""
+"""Variables without a `caching_device`, which would read each once a session call."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import tensorflow as tf
 
 
 def without_cached_reads() -> contextlib.AbstractContextManager[Any]:
-    """Inside, what reads a variable after an update gets the new value, whatever device caches it.
+    """Inside, variables are created without a cache, so a read after an update gets the new value.
 
-    A cached value is from the start of the session call. So are, for example, the weights that a
-    constraint or a moving average reads; in a loop, those of all its steps.
+    A cache is filled once a session call: a constraint or a moving average would get the weight of
+    before the update, and all steps of a loop that of before the loop.
     """
     return tf.variable_creator_scope(_create_uncached)
 

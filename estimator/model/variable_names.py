@@ -27,8 +27,8 @@ _MARK = "//"
 def marking_get_variable() -> Iterator[None]:
     """Marks the names of variables that `get_variable` creates in the block, in a replica.
 
-    Also removes the replica's name scope from the front of names, and names the dtype of an initial
-    value to `get_variable`, which looks at the value only where it creates the variable.
+    Also removes the replica's name scope from the front of names, and adds the dtype of an initial
+    value: `get_variable` itself looks at the value only where it creates the variable.
     """
     names: list[str] = []
     scope = tf.get_current_name_scope()

@@ -33,9 +33,9 @@ class MultiWorkerRuntime(Runtime):
     def scope(self) -> Iterator[None]:
         """Inside, the default graph is built under the strategy.
 
-        Once the chief's variables have values, the session gives them to the other workers.
+        Initializers need no broadcast: a new session broadcasts all of the chief's variables.
         """
-        with _tf.initial_values_apart(self.strategy), super().scope():
+        with _tf.initializers_without_broadcast(self.strategy), super().scope():
             yield
 
     def session_config(self) -> tf.compat.v1.ConfigProto:

@@ -101,7 +101,7 @@ PATCHES = {
     "replicas_apart": lambda: replica_updates.replicas_apart(mirrored(), unused),
     "gradients_not_gated": _tf.gradients_not_gated,
     "hashable_tensors": _tf.hashable_tensors,
-    "initial_values_apart": lambda: _tf.initial_values_apart(workers()),
+    "initializers_without_broadcast": lambda: _tf.initializers_without_broadcast(workers()),
     "keras_compares_values": _tf.keras_compares_values,
     "keras_constraints_shared": _tf.keras_constraints_shared,
     "keras_control_flow_v2": _tf.keras_control_flow_v2,

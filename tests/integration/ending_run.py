@@ -44,10 +44,9 @@ def together(model_dir):
         loads = name == "all" or config.is_chief == (name == "chief")
         made = est.Estimator(make_model_fn(old) if loads else average_model_fn, config=config)
         made.train(numbers(None), [Weights(name)], max_steps=1)
-    for name in ("average_init", "average_warm"):
+    for name, loaded, warm in (("average_init", old, None), ("average_warm", None, old)):
         config = model.config.replace(model_dir=f"{own}/{name}")
-        old_models = (old, None) if name == "average_init" else (None, old)
-        made = est.Estimator(make_averaged(old_models[0]), None, config, None, old_models[1])
+        made = est.Estimator(make_averaged(loaded), config=config, warm_start_from=warm)
         made.train(numbers(None), max_steps=1)
     for name, old in (("count", None), ("warm_count", f"{own}/count")):
         config = model.config.replace(model_dir=f"{own}/{name}")
@@ -81,7 +80,7 @@ def make_model_fn(old):
 
 
 def make_averaged(old):
-    """Of a model with a moving average that stays at its first value: the weight's.
+    """Of a model with an average that stays at its first value, which is the weight's.
 
     A local variable starts from the weight, too.
     """

@@ -162,6 +162,8 @@ def test_constraints_and_averages_of_recurrent_layers_follow_the_updates(
     iterations_per_loop, tmp_path
 ):
     model = make_recurrent()
+    random = np.random.default_rng(3)
+    model.set_weights([random.uniform(-0.6, 0.6, w.shape) for w in model.get_weights()])
     config = est.RunConfig(str(tmp_path), iterations_per_loop=iterations_per_loop)
 
     def read():

@@ -74,7 +74,7 @@ INTERNALS = {
         "._initialize_local_devices",
         "tensorflow:distribute.MultiWorkerMirroredStrategy._collective_key_base",
     ),
-    "initial_values_apart": (
+    "initializers_without_broadcast": (
         "tensorflow.python.distribute.collective_all_reduce_strategy:CollectiveAllReduceExtended"
         "._create_variable",
         "tensorflow.python.distribute.collective_all_reduce_strategy:CollectiveAllReduceExtended"

@@ -111,11 +111,11 @@ def a_strategy_has_as_many_devices_as_asked_for():
         assert extended._collective_keys._group_key >= 3000
 
 
-@checks("initial_values_apart")
+@checks("initializers_without_broadcast")
 def only_local_variables_are_initialized_by_a_broadcast():
     with tf.Graph().as_default() as graph:
         strategy = multi_worker(num_devices=2)
-    with graph.as_default(), _tf.initial_values_apart(strategy), strategy.scope():
+    with graph.as_default(), _tf.initializers_without_broadcast(strategy), strategy.scope():
         V1.get_variable("global", [2])
         assert not any(op.type.startswith("Collective") for op in graph.get_operations())
         V1.get_variable("local", [2], collections=["local_variables"])
