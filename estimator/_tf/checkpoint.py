@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -26,14 +27,18 @@ def slice_of(variable: tf.Variable) -> Any:
     return variable._get_save_slice_info()
 
 
-def object_graph_keys(object_graph: bytes) -> dict[str, str]:
+def object_graph_keys(object_graph: bytes) -> dict[str, list[str]]:
     """Maps variable names to their keys in a checkpoint of `tf.train.Checkpoint`.
 
-    It reads the serialized object graph, whose proto class has no public name. 2.16 to 2.21.
+    Variables of different objects may share a name. It reads the serialized object graph, whose
+    proto class has no public name. 2.16 to 2.21.
     """
-    nodes = _object_graph.TrackableObjectGraph.FromString(object_graph).nodes
-    attributes = [attribute for node in nodes for attribute in node.attributes]
-    return {a.full_name: a.checkpoint_key for a in attributes if a.full_name}
+    keys: dict[str, list[str]] = collections.defaultdict(list)
+    for node in _object_graph.TrackableObjectGraph.FromString(object_graph).nodes:
+        for attribute in node.attributes:
+            if attribute.full_name:
+                keys[attribute.full_name].append(attribute.checkpoint_key)
+    return dict(keys)
 
 
 def object_saveables(checkpoint: tf.train.Checkpoint) -> list[Any]:
@@ -74,7 +79,8 @@ def checkpoint_initializers_outside_loops() -> Patch:
                 before = initializer_before_checkpoint(variable) or variable.initializer
                 original(variable, *args, **kwargs)
             variable._initializer_before_checkpoint = before
-            for copy in copies(variable) if hasattr(variable, "_v") else ():
+            # A getattr of a variable with a value on each replica would read it, from all workers.
+            for copy in copies(variable) if "_v" in vars(variable) else ():
                 copy._initializer_op = variable._initializer_op
 
         return set_initializer
@@ -84,7 +90,7 @@ def checkpoint_initializers_outside_loops() -> Patch:
 
 def initializer_before_checkpoint(variable: Any) -> tf.Operation | None:
     """Returns the initializer that `init_from_checkpoint` replaced; None if it was not called."""
-    return variable.__dict__.get("_initializer_before_checkpoint")
+    return vars(variable).get("_initializer_before_checkpoint")
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -28,7 +29,8 @@ class OldModel:
       settings: map its variables to those of the new model.
       shapes: the shapes of the checkpoint's values, by key, which is a variable's name.
       dtypes: the dtypes of the values, by key.
-      keys: maps variables' names to other keys, in an object-based checkpoint.
+      keys: maps variables' names to other keys, in an object-based checkpoint. Several variables
+        may have one name.
       vocab_infos: the vocabularies of variables, by the new variable's name.
       old_vocab_sizes: the number of entries used of their old vocabularies, by the same names.
       is_for_part: whether the new model may lack variables that the settings name, because it
@@ -39,20 +41,33 @@ class OldModel:
     settings: WarmStartSettings
     shapes: dict[str, list[int]]
     dtypes: dict[str, tf.DType]
-    keys: dict[str, str]
+    keys: dict[str, list[str]]
     vocab_infos: Mapping[str, VocabInfo]
     old_vocab_sizes: dict[str, int]
     is_for_part: bool = False
 
     def key_of(self, name: str) -> str | None:
-        """Returns the checkpoint's key for the new model's variable; None if there is none."""
+        """Returns the checkpoint's key for the new model's variable; None if there is none.
+
+        Raises:
+          CheckpointError: the checkpoint has several variables of that name.
+        """
         old_name = (self.settings.var_name_to_prev_var_name or {}).get(name, name)
-        return old_name if old_name in self.shapes else self.keys.get(old_name)
+        if old_name in self.shapes:
+            return old_name
+        keys = self.keys.get(old_name, [])
+        if len(keys) > 1:
+            raise CheckpointError(
+                f"`warm_start_from`: in the checkpoint {self.path}, {len(keys)} variables have the "
+                f"name {old_name!r}: {', '.join(keys)}. Name the one to load: "
+                f"`var_name_to_prev_var_name={ {name: keys[0]} }`."
+            )
+        return keys[0] if keys else None
 
     @property
     def names(self) -> list[str]:
         """The sorted names of its variables, as used in `var_name_to_prev_var_name`."""
-        hidden = {*self.keys.values(), files.OBJECT_GRAPH}
+        hidden = {*itertools.chain(*self.keys.values()), files.OBJECT_GRAPH}
         return sorted({*self.keys, *(key for key in self.shapes if key not in hidden)})
 
 

@@ -89,7 +89,8 @@ class WarmStart:
         rows += [("fresh", name, "", "") for name in self.fresh if name in self.trainable]
         width = max((len(name) for _, name, _, _ in rows), default=0)
         used = {key for _, key in self.sources}
-        skipped = [name for name in self.old.names if self.old.keys.get(name, name) not in used]
+        keys = self.old.keys
+        skipped = [name for name in self.old.names if used.isdisjoint(keys.get(name, [name]))]
         others = [name for name in self.fresh if name not in self.trainable]
         return [
             f"Warm start from {self.old.path}: {len(self.sources)} variables loaded "

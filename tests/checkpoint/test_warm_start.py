@@ -292,6 +292,22 @@ def test_what_was_saved_by_objects_is_found_by_the_variables_names(tmp_path, sav
         check(started(tmp_path / old_name[-5:], build_dense, settings), DENSE)
 
 
+def test_of_old_variables_of_one_name_the_settings_name_one(tmp_path):
+    values = {"first": 3.0, "second": 4.0}
+    root = {key: tf.Variable([value], name="dense/bias") for key, value in values.items()}
+    path = tf.train.Checkpoint(**root).write(str(tmp_path / "old"))
+
+    def build():
+        variable("dense/bias", [0.0])()
+
+    with pytest.raises(ValueError, match="2 variables have the name 'dense/bias': first/.*second/"):
+        started(tmp_path / "model", build, est.WarmStartSettings(path))
+    for key, value in values.items():
+        names = {"dense/bias": f"{key}/.ATTRIBUTES/VARIABLE_VALUE"}
+        settings = est.WarmStartSettings(path, var_name_to_prev_var_name=names)
+        check(started(tmp_path / key, build, settings), {"dense/bias": [value]})
+
+
 def test_several_variables_start_at_one_old_one(tmp_path, old):
     def build():
         for name in ("dense/bias", "a", "b"):

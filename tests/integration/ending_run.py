@@ -53,6 +53,10 @@ def together(model_dir):
         settings = est.WarmStartSettings(old, ["count"]) if old and config.is_chief else None
         made = est.Estimator(count_model_fn, config=config, warm_start_from=settings)
         made.train(numbers(None), max_steps=1)
+    config = model.config.replace(model_dir=f"{own}/init_count")
+    loads = make_model_fn(f"{own}/count", "count", count_model_fn)
+    made = est.Estimator(loads if config.is_chief else count_model_fn, config=config)
+    made.train(numbers(None), max_steps=1)
 
 
 def count_model_fn(features, labels, mode):
@@ -68,12 +72,12 @@ def count_model_fn(features, labels, mode):
     return average_model_fn(features, labels, mode)
 
 
-def make_model_fn(old):
-    """Of a model that begins with the weights of an old one."""
+def make_model_fn(old, name="w", begin=average_model_fn):
+    """Of a model that begins with a variable of an old one."""
 
     def model_fn(features, labels, mode):
-        spec = average_model_fn(features, labels, mode)
-        tf.compat.v1.train.init_from_checkpoint(old, {"w": "w"})
+        spec = begin(features, labels, mode)
+        tf.compat.v1.train.init_from_checkpoint(old, {name: name})
         return spec
 
     return model_fn

@@ -35,9 +35,9 @@ def test_workers_end_at_the_step_of_a_hook_and_need_nobody_elses_files(tmp_path)
         # all workers are given the old model, or the chief alone, is the same, as `warm_start_from`
         # and by `init_from_checkpoint` in model_fn; what another worker alone loads is not used.
         assert [r["weights"] for r in results[4:]] == [[[1.0625]]] * 4 + [[[0.0]]]
-    # A checkpoint has the sum over both workers, under the variable's own name; a warm start from
-    # it begins with the same sum.
-    for name in ("count", "warm_count"):
+    # A checkpoint has the sum over both workers, under the variable's own name; a model that is
+    # loaded from it, if only by the chief, begins with the same sum.
+    for name in ("count", "warm_count", "init_count"):
         newest = est.Estimator(average_model_fn, str(tmp_path / "0" / name))
         assert newest.get_variable_value("count") == 2
     # An average begins with the weight of the old model, not with the initializer's.
