@@ -246,7 +246,7 @@ class WarmSession:
         """Resets local variables, including those of metrics."""
         assert isinstance(self.program, EvalProgram)
         self.is_used_up = self.program.leaves_state
-        self.session.run(self.program.reset)
+        self.session.run(self.program.reset, self._setup.local_init_feeds)
         if self._setup.scaffold.local_init_op is not None:
             self._setup.run_local_init(self.session)
 

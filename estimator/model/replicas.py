@@ -226,7 +226,9 @@ def build_replicas(
     ):
         outputs = strategy.extended.call_for_each_replica(build_one)
         replicas = list(strategy.experimental_local_results(outputs))
-        hoist = Hoist(waits, watch.num_ops_before) if _tf.is_loop_body(watch.graph) else None
+        hoist = None
+        if _tf.is_loop_body(watch.graph):
+            hoist = Hoist(waits, watch.num_ops_before, watch.lifted_ops)
         replicas[0] = with_one_scaffold(replicas, hoist)
         if hoist is not None:
             build_table_initializers(hoist)
@@ -274,6 +276,7 @@ class VariableWatch:
       keras_variables: handles of the variables that Keras layers and optimizers made.
       variables: all new variables.
       initializers: the initializers of the new variables.
+      lifted_ops: what initial values are made of in a loop's body, and its copies outside.
     """
 
     graph: tf.Graph
@@ -281,6 +284,7 @@ class VariableWatch:
     keras_variables: list[tf.Tensor]
     variables: list[tf.Variable]
     initializers: set[tf.Operation]
+    lifted_ops: dict[tf.Operation, tf.Operation]
 
     def ops_before(self) -> list[tf.Operation]:
         """Returns the ops of the graph before the block."""
@@ -299,7 +303,7 @@ def watching_variables(mode: str) -> Iterator[VariableWatch]:
     Assignments of Keras in branches and loops run in training; elsewhere only those of metrics do.
     """
     graph = tf.compat.v1.get_default_graph()
-    watch = VariableWatch(graph, len(graph.get_operations()), [], [], set())
+    watch = VariableWatch(graph, len(graph.get_operations()), [], [], set(), {})
     metrics: set[Any] = set()
 
     def is_wanted(handle: tf.Tensor) -> bool:
@@ -309,15 +313,15 @@ def watching_variables(mode: str) -> Iterator[VariableWatch]:
         kwargs["name"] = without_mark(kwargs.get("name"))
         if _tf.is_called_by_keras("layers", "random", "engine"):
             kwargs.update(_rule_for_state(**kwargs))
-        variable = _create_variable(next_creator, watch.ops_before, **kwargs)
+        variable = _create_variable(next_creator, watch, **kwargs)
         # Includes initializers that the model replaces later, with values from a checkpoint.
         watch.initializers.update(initializers_of(variable))
         watch.variables.append(variable)
         if _tf.is_called_by_keras("metrics"):
             metrics.update(copy.handle.ref() for copy in _tf.copies(variable))
-            if kwargs.get("collections") == []:
-                # A tf-keras variable in no collection, which nothing else would initialize in a
-                # session.
+            if kwargs.get("collections") == [] or mode != ModeKeys.TRAIN:
+                # Nothing else would initialize tf-keras's, which are in no collection. Keras 3's
+                # are global, and no checkpoint holds those of an evaluation.
                 keep_local(_tf.copies(variable))
         if _tf.is_called_by_keras():
             watch.keras_variables.extend(copy.handle for copy in _tf.copies(variable))
@@ -332,9 +336,7 @@ def watching_variables(mode: str) -> Iterator[VariableWatch]:
         yield watch
 
 
-def _create_variable(
-    next_creator: Callable, ops_before: Callable[[], list[tf.Operation]], **kwargs: Any
-) -> tf.Variable:
+def _create_variable(next_creator: Callable, watch: VariableWatch, **kwargs: Any) -> tf.Variable:
     """Creates a variable like `get_variable` does, also for code that was written for TF 2.
 
     An initial value made inside a loop's body is rebuilt in the graph around the loop: TensorFlow
@@ -344,7 +346,7 @@ def _create_variable(
     """
     value: Any = kwargs.get("initial_value")
     if tf.is_tensor(value) and hasattr(value, "op") and _tf.is_loop_body(value.graph):
-        value = lifted(value, ops_before())
+        value = lifted(value, watch.ops_before(), watch.lifted_ops)
     kwargs["initial_value"] = without_order(value)
     variable = next_creator(**kwargs)
     copies = {id(copy) for copy in _tf.copies(variable)}

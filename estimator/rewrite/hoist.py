@@ -26,7 +26,9 @@ Waits: TypeAlias = dict[tf.Operation, list[tf.Operation]]
 class Hoist:
     """Copies ops and tensors out of a loop's body, the default graph, for a session to run."""
 
-    def __init__(self, waits: Waits, num_ops_before: int) -> None:
+    def __init__(
+        self, waits: Waits, num_ops_before: int, copies: dict[tf.Operation, tf.Operation]
+    ) -> None:
         """Remembers which ops of the body were there before the model.
 
         Args:
@@ -34,12 +36,13 @@ class Hoist:
             does not record.
           num_ops_before: the number of ops in the body before the model: those of the loop and the
             batch.
+          copies: copies outside the loop that there are already, by their originals.
         """
         self._body = tf.compat.v1.get_default_graph()
         self._home = _tf.outer_graphs(self._body)[-1]
         self._waits = waits
         self._of_step = set(self._body.get_operations()[:num_ops_before])
-        self._any_call = SeparateCall()
+        self._any_call = SeparateCall(copies=copies)
         self._copies = Copies()
         self._placeholders: dict[Any, tf.Tensor] = {}
         self._reads: dict[tf.Operation, tf.Tensor] = {}

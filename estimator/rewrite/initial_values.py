@@ -45,25 +45,30 @@ def without_order(value: Any) -> Any:
         return copies.get(value.ref(), value)
 
 
-def lifted(value: tf.Tensor, ops_before: Iterable[tf.Operation]) -> tf.Tensor:
+def lifted(
+    value: tf.Tensor,
+    ops_before: Iterable[tf.Operation],
+    copies: dict[tf.Operation, tf.Operation],
+) -> tf.Tensor:
     """Rebuilds an initial value, made inside a loop's body, in the graph around the loop.
 
     Args:
       value: the initial value.
       ops_before: the ops of the body before the model: those of the loop and the batch.
+      copies: the copies that other initial values already have, by their originals; those that
+        are made are added. Two variables that start from one random tensor are equal.
 
     Raises:
       ValueError: it depends on what has a value only while a step runs, such as the batch.
     """
     of_step = {op for op in ops_before if op.type != "Const"}
-    copies: dict[tf.Operation, tf.Operation] = {}
 
     def lift(tensor: tf.Tensor) -> tf.Tensor:
         source = _tf.capture_source(tensor)
         if not _tf.is_loop_body(source.graph):
             return source
         op = source.op
-        if op in of_step or op.type == "Placeholder":
+        if op in of_step:
             raise ValueError(
                 f"The initial value {value.name!r} of a variable depends on {op.name!r}, which has "
                 "a value only while a step runs. Make it of variables and constants, or train with "

@@ -83,6 +83,15 @@ class Setup(Start):
     callbacks: StartCallbacks | None
     must_be_ready: bool = True
 
+    @property
+    def local_init_feeds(self) -> dict[Any, Any]:
+        """What local initialization feeds.
+
+        A local variable may start from a global one, whose initial value may be a placeholder.
+        """
+        scaffold = self.scaffold
+        return {**(scaffold.init_feed_dict or {}), **(scaffold.local_init_feed_dict or {})}
+
     def run_local_init(self, session: tf.compat.v1.Session) -> None:
         """Runs the local initialization that every session needs once its variables have values.
 
@@ -93,7 +102,7 @@ class Setup(Start):
         if self.must_be_ready:
             _check_ready(session, "ready_for_local_init_op", scaffold.ready_for_local_init_op)
         for ops in self.local_init_ops:
-            session.run(ops, feed_dict=scaffold.local_init_feed_dict)
+            session.run(ops, self.local_init_feeds)
         if self.must_be_ready:
             _check_ready(session, "ready_op", scaffold.ready_op)
 
@@ -226,12 +235,12 @@ def _build_initializers(
         init_op = tf.group(*rest, *v1.get_collection("resources_init"))
 
     def initialize(session: tf.compat.v1.Session) -> None:
+        feeds = scaffold.init_feed_dict
         if first:
-            session.run(first)
-        if is_ours:
-            preparing(session, callbacks, is_restoring=False).run(init_op)
-        else:
-            session.run(init_op, feed_dict=scaffold.init_feed_dict)
+            session.run(first, feeds)
+        if is_ours and not feeds:
+            session = preparing(session, callbacks, is_restoring=False)
+        session.run(init_op, feeds)
 
     # A scaffold's own `init_op` also initializes the variables that are then loaded.
     in_order = [*warm_starts, initialize] if is_ours else [initialize, *warm_starts]

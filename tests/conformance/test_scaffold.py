@@ -310,6 +310,93 @@ def test_init_fn_must_not_run_what_needs_the_batch_of_a_loop(tmp_path, strategy)
         est.Estimator(model_fn, str(tmp_path), config).train(numbers(), steps=5)
 
 
+@pytest.mark.pairwise
+@LOOPS
+@EVERYWHERE
+@pytest.mark.parametrize("has_op", [False, True])
+@pytest.mark.parametrize("has_default", [False, True])
+def test_variables_start_from_what_is_fed(tmp_path, strategy, loop, has_op, has_default):
+    def model_fn(features, labels, mode):
+        first = v1.placeholder(tf.float32, [])
+        offset = v1.placeholder(tf.float32, [])
+        if has_default:
+            first, offset = (v1.placeholder_with_default(0.0, []) for _ in range(2))
+        local = [v1.GraphKeys.LOCAL_VARIABLES]
+        w = v1.get_variable("w", initializer=2 * first)
+        after = v1.get_variable("after", initializer=w + offset, collections=local, trainable=False)
+        metrics = {"after": v1.metrics.mean(after)}
+        ops = {}
+        if has_op:
+            ops["init_op"] = v1.global_variables_initializer()
+            ops["local_init_op"] = v1.local_variables_initializer()
+        return est.EstimatorSpec(
+            mode,
+            predictions=0 * tf.cast(features, tf.float32) + after,
+            loss=w,
+            train_op=v1.train.get_global_step().assign_add(1),
+            eval_metric_ops=metrics,
+            scaffold=v1.train.Scaffold(
+                init_feed_dict={first: 3.5}, local_init_feed_dict={offset: 1.0}, **ops
+            ),
+        )
+
+    config = cases.make_config(**cases.STRATEGIES[strategy], iterations_per_loop=loop)
+    model = est.Estimator(model_fn, str(tmp_path), config)
+    for max_steps in (1, 2):
+        model.train(numbers(), max_steps=max_steps)
+        assert model.get_variable_value("w") == 7
+        assert model.evaluate(numbers(), steps=1)["after"] == 8
+        assert next(model.predict(numbers())) == 8
+
+
+@pytest.mark.each_value
+@LOOPS
+@EVERYWHERE
+def test_variables_that_start_from_one_random_tensor_are_equal(tmp_path, strategy, loop):
+    def model_fn(features, labels, mode):
+        value = tf.random.uniform([])
+        one, other = v1.get_variable("one", initializer=value), tf.Variable(value, name="other")
+        step = v1.train.get_global_step()
+        return est.EstimatorSpec(mode, loss=one + other, train_op=step.assign_add(1))
+
+    config = cases.make_config(**cases.STRATEGIES[strategy], iterations_per_loop=loop)
+    model = est.Estimator(model_fn, str(tmp_path), config)
+    model.train(numbers(), max_steps=1)
+    assert model.get_variable_value("one") == model.get_variable_value("other")
+
+
+@pytest.mark.each_value
+@EVERYWHERE
+@pytest.mark.parametrize("restores", ["averages", "all variables", "shards"])
+def test_a_saver_of_an_evaluation_omits_the_keras_metrics_before_it(tmp_path, strategy, restores):
+    def model_fn(features, labels, mode):
+        w = v1.get_variable("w", [], initializer=v1.zeros_initializer())
+        average = tf.train.ExponentialMovingAverage(0.5)
+        loss = tf.reduce_mean(tf.square(w - 8))
+        if mode == est.ModeKeys.TRAIN:
+            step = v1.train.get_global_step()
+            train_op = v1.train.GradientDescentOptimizer(0.5).minimize(loss, step)
+            with tf.control_dependencies([train_op]):
+                return est.EstimatorSpec(mode, loss=loss, train_op=average.apply([w]))
+        metric = tf.keras.metrics.Mean("mean")
+        for each in (metric, tf.keras.metrics.Mean("not_listed")):
+            each.update_state(w)
+        saver = {
+            "averages": lambda: v1.train.Saver(average.variables_to_restore([w])),
+            "all variables": lambda: v1.train.Saver({v.op.name: v for v in v1.global_variables()}),
+            "shards": lambda: v1.train.Saver(sharded=True),
+        }[restores]()
+        scaffold = v1.train.Scaffold(saver=saver)
+        return est.EstimatorSpec(mode, loss=loss, eval_metric_ops={"w": metric}, scaffold=scaffold)
+
+    config = cases.make_config(**cases.STRATEGIES[strategy])
+    model = est.Estimator(model_fn, str(tmp_path), config)
+    model.train(numbers(), max_steps=1)
+    for _ in range(2):
+        value = 4 if restores == "averages" else 8
+        assert model.evaluate(numbers(), steps=3)["w"] == value
+
+
 @pytest.mark.each_value
 @LOOPS
 @EVERYWHERE
