@@ -140,6 +140,7 @@ from estimator._tf.random import (
     swap_seed_counter,
 )
 from estimator._tf.replica_losses import keep_losses_apart, layer_regularizers_by_replica
+from estimator._tf.replica_updates import keeps_own_copies
 from estimator._tf.session import (
     FunctionSession,
     InterruptibleSession,

@@ -16,7 +16,11 @@ from tensorflow.python.framework import ops as _ops
 
 from estimator._tf.keras_losses import last_loss_is_sum
 from estimator._tf.patches import patched
-from estimator._tf.replica_updates import replicas_apart, synchronization_in_branches_explained
+from estimator._tf.replica_updates import (
+    own_copies_noted,
+    replicas_apart,
+    synchronization_in_branches_explained,
+)
 
 _TF_KERAS = "tf_keras.src.optimizers.optimizer"
 _TF_KERAS_SUMS = "tf_keras.src.optimizers.utils"
@@ -87,6 +91,7 @@ def mean_gradients(strategy: tf.distribute.Strategy) -> Iterator[None]:
         patch(_ops, "_op_to_colocate_with", _beside_first_copy)
         stack.enter_context(replicas_apart(strategy, _is_applying_reduced))
         stack.enter_context(synchronization_in_branches_explained())
+        stack.enter_context(own_copies_noted(_is_applying_reduced))
         stack.enter_context(_refusing_late_import())
         yield
 

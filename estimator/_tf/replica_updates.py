@@ -19,6 +19,7 @@ from estimator._tf.patches import Patch, patched, together
 from estimator._tf.v1_branches import v1_branch_of
 
 _STARTED_IN = "v1_branch_that_it_started_in"
+_IS_ASSIGNED_ALONE = "_is_assigned_alone"
 
 
 def replicas_apart(strategy: tf.distribute.Strategy, all_do_the_same: Callable[[], bool]) -> Patch:
@@ -95,6 +96,36 @@ def first_replica_updates(extended: Any, all_do_the_same: Callable[[], bool]) ->
             patched(_ps_values.AggregatingVariable, "_assign_func", assigning),
         ]
     )
+
+
+def own_copies_noted(all_do_the_same: Callable[[], bool]) -> Patch:
+    """Inside, variables of which each replica assigns a copy of its own are noted.
+
+    These are those of aggregation NONE, as `tf.Variable` and `get_variable` make them, that
+    `model_fn` itself assigns. values._on_write_update_replica 2.16 to 2.21.
+
+    Args:
+      all_do_the_same: returns whether all replicas now assign the same values, on this thread, as
+        in an optimizer of Keras.
+    """
+
+    def make(assign: Callable) -> Callable:
+        @functools.wraps(assign)
+        def noting(variable: Any, *args: Any, **kwargs: Any) -> Any:
+            is_alone = variable.aggregation == tf.VariableAggregation.NONE
+            if is_alone and not all_do_the_same():
+                vars(variable)[_IS_ASSIGNED_ALONE] = True
+            return assign(variable, *args, **kwargs)
+
+        return noting
+
+    return patched(_values, "_on_write_update_replica", make)
+
+
+def keeps_own_copies(variable: tf.Variable) -> bool:
+    """Returns whether the copies of a variable may differ, as each replica updates its own."""
+    is_on_read = variable.synchronization == tf.VariableSynchronization.ON_READ
+    return is_on_read or _IS_ASSIGNED_ALONE in vars(variable)
 
 
 def synchronization_in_branches_explained() -> Patch:

@@ -5,7 +5,7 @@ find only checkpoints. It is as large as the input's shuffle buffer, and only th
 useful. A resumed run continues with the element after the last one that the saved step used.
 
 The same file holds each replica's own copies of variables that it updates alone, such as moving
-statistics: a checkpoint holds their mean, from which a resumed run would differ in the last bits.
+statistics: a checkpoint holds their mean or the first replica's, from which a resumed run differs.
 
 With several workers, each has its own file, and also keeps the one of the previous checkpoint: the
 chief may not have completed the newest checkpoint.
@@ -329,11 +329,9 @@ def _whose(workers: Workers) -> str:
 
 
 def _copies(variables: Iterable[tf.Variable], workers: Workers) -> dict[str, tf.Variable]:
-    """Returns this process's copies of variables of which a checkpoint holds the mean, by name."""
+    """Returns this process's copies of variables that may differ on replicas, by name."""
     found = {}
-    for variable in variables:
-        if variable.synchronization != tf.VariableSynchronization.ON_READ:
-            continue
+    for variable in filter(_tf.keeps_own_copies, variables):
         copies = _tf.copies(variable)
         if len(copies) * workers.count > 1:
             name = variable.name.partition(":")[0]

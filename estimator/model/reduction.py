@@ -10,6 +10,8 @@ from typing import Any
 import tensorflow as tf
 
 from estimator import _tf
+from estimator.rewrite.graph_walk import ops_behind
+from estimator.rewrite.updates import build_order
 
 # The keys that `evaluate` returns besides the metrics.
 _RESULTS = ("loss", "global_step")
@@ -56,6 +58,7 @@ def build_metrics(metric_ops: Sequence[dict[str, Any]], new_ops: Sequence[tf.Ope
     values: dict[str, tf.Tensor] = {}
     update_ops: list[list[Any]] = [[] for _ in metric_ops]
     writes = _writes(metric_ops, new_ops)
+    of_keras: set[tf.Operation] = set()
     for name in metric_ops[0]:
         metrics = [ops[name] for ops in metric_ops]
         if isinstance(metrics[0], tuple | list):
@@ -74,6 +77,11 @@ def build_metrics(metric_ops: Sequence[dict[str, Any]], new_ops: Sequence[tf.Ope
                         "`update_state` in `model_fn`."
                     )
                 update_ops[replica].extend(assignments)
+                of_keras.update(assignments)
+    # Keras reads and assigns in the order of the code. What the updates do not need, such as
+    # another metric's value, must run without a batch, so it does not wait for them.
+    needed = ops_behind(of_keras, set(new_ops))
+    build_order([op for op in new_ops if op in needed], of_keras)
     return Metrics(values, update_ops)
 
 

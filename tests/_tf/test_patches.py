@@ -120,6 +120,7 @@ PATCHES = {
     "optimizers_as_in_v1": lambda: after_disable_v2_behavior(_tf.optimizers_as_in_v1),
     "noting_waits": lambda: _tf.noting_waits(GRAPH),
     "ops_of_datasets_in": ops_of_datasets_in_graph,
+    "own_copies_noted": lambda: replica_updates.own_copies_noted(unused),
     "random_ops_replaced": lambda: _tf.random_ops_replaced(unused, ["random_uniform"]),
     "savers_apart": _tf.savers_apart,
     "piggyback_slots": lambda: _tf.piggyback_slots(2),

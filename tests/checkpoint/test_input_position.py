@@ -219,14 +219,19 @@ def test_a_position_that_does_not_say_of_which_input_it_is_is_used(make, knows_i
 
 
 def normalized_model_fn(features, labels, mode):
-    """Each replica moves the statistics of its own batches."""
+    """Each replica moves the statistics of its own batches: a layer's, and an average by hand."""
     features = tf.cast(features, tf.float32)[:, None]
     layer = keras.layers.BatchNormalization(momentum=0.7)
-    w = tf.compat.v1.get_variable("w", [], initializer=tf.compat.v1.ones_initializer())
-    loss = tf.reduce_mean(w * layer(tf.sin(features) * 3 + 1, training=True))
+    ones = tf.compat.v1.ones_initializer()
+    w = tf.compat.v1.get_variable("w", [], initializer=ones)
+    average = tf.compat.v1.get_variable("average", [], initializer=ones, trainable=False)
+    before = average.read_value()
+    loss = tf.reduce_mean(w * layer(tf.sin(features) * 3 + 1, training=True)) + w * before
+    with tf.control_dependencies([before]):
+        update = average.assign(0.7 * before + 0.3 * tf.reduce_mean(tf.sin(features)))
     step = tf.compat.v1.train.get_global_step()
     train_op = tf.compat.v1.train.GradientDescentOptimizer(0.1).minimize(loss, step)
-    return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+    return est.EstimatorSpec(mode, loss=loss, train_op=tf.group(train_op, update))
 
 
 def trained_statistics(model_dir, stops, num_replicas=2):
@@ -261,10 +266,10 @@ def test_a_position_without_the_replicas_statistics_resumes_with_their_mean(
     with monkeypatch.context() as patch:  # Earlier versions saved the position alone.
         patch.setattr(input_position, "_copies", lambda variables, workers: {})
         before = trained_statistics(tmp_path, [5])
-    assert "All replicas begin with the mean" not in caplog.text
+    assert "All replicas begin with the value" not in caplog.text
     after = trained_statistics(tmp_path, [6])
     assert "values that each replica had of its own at step 5, such as moving" in caplog.text
-    assert "All replicas begin with the mean" in caplog.text
+    assert "All replicas begin with the value" in caplog.text
     name = next(name for name in before if "moving_mean" in name)
     # The input goes on: each replica has had a batch of three in each of five steps.
     batches = np.sin(np.float32([[30, 31, 32], [33, 34, 35]])) * 3 + 1

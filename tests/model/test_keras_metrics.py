@@ -80,3 +80,82 @@ def test_each_example_counts_once_in_each_evaluation(metrics, strategy, tmp_path
             results = model.evaluate(input_fn)
             assert results["mean"] == NUMBERS.mean() == 4.5
             assert results["large"] == NUMBERS[6:].mean() == 7.5
+
+
+def make_chained(metrics):
+    """A metric whose second assignment reads what the first one has assigned."""
+
+    class Chained(metrics.Metric):
+        def __init__(self):
+            super().__init__(name="chained")
+            self.total = self.add_weight(name="total", initializer="zeros", shape=())
+            self.totals = self.add_weight(name="totals", initializer="zeros", shape=())
+            self.before = self.add_weight(name="before", initializer="zeros", shape=())
+
+        def update_state(self, values, sample_weight=None):
+            self.before.assign(self.total + 0.0)
+            self.total.assign(self.total + tf.reduce_sum(values))
+            self.totals.assign(self.totals + self.total)
+
+        def result(self):
+            return self.totals + 1000 * self.before
+
+    return Chained()
+
+
+def make_nested(metrics):
+    """A metric that updates another one several times."""
+
+    class Nested(metrics.Metric):
+        def __init__(self):
+            super().__init__(name="nested")
+            self.mean = metrics.Mean()
+
+        def update_state(self, values, sample_weight=None):
+            for factor in (1.0, 2.0, 3.0, 4.0, 5.0):
+                self.mean.update_state(values * factor)
+
+        def result(self):
+            return self.mean.result()
+
+    return Nested()
+
+
+@pytest.mark.each_value
+@pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
+@pytest.mark.parametrize("metrics", [keras.metrics, tf_keras.metrics], ids=["keras", "tf_keras"])
+def test_updates_run_in_the_order_of_the_code(metrics, strategy, tmp_path):
+    def make():
+        made = {
+            "nested": make_nested(metrics),
+            "twice": metrics.Mean(),
+            "curve": metrics.AUC(num_thresholds=20),
+        }
+        # This one is no sum over replicas, so that one replica would evaluate all.
+        return made if strategy else {"chained": make_chained(metrics), **made}
+
+    def update(made, values):
+        for name in made.keys() & {"chained", "nested"}:
+            made[name].update_state(values)
+        for factor in (1.0, 3.0):
+            made["twice"].update_state(values * factor)
+            made["curve"].update_state(values > 3 * factor, values / 10)
+
+    def model_fn(features, mode):
+        made = {}
+        if mode == est.ModeKeys.EVAL:
+            made = make()
+            update(made, features)
+        loss = tf.square(V1.get_variable("w", []))
+        step = V1.train.get_global_step().assign_add(1)
+        return est.EstimatorSpec(mode, loss=loss, train_op=step, eval_metric_ops=made)
+
+    eager = make()
+    for batch in NUMBERS.reshape(-1, 2):
+        update(eager, tf.constant(batch))
+    expected = {name: pytest.approx(float(metric.result())) for name, metric in eager.items()}
+    with est.Estimator(model_fn, tmp_path, est.RunConfig(**strategy)) as model:
+        model.train(input_fn, steps=1)
+        for _ in range(5):
+            results = model.evaluate(input_fn)
+            assert {name: results[name] for name in expected} == expected

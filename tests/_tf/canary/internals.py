@@ -137,6 +137,8 @@ INTERNALS = {
         f"{_HOOKS}:Optimizer.GATE_OP",
         f"{_HOOKS}:Optimizer.GATE_NONE",
     ),
+    # replica_updates.py
+    "keeps_own_copies": ("tensorflow.python.distribute.values:_on_write_update_replica",),
     # gradients.py
     "gradient_reduction": (),
     "mean_gradients": (

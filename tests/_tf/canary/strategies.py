@@ -44,6 +44,25 @@ def variables_of_central_storage_may_be_partitioned():
         assert _tf.allows_partitions(central)
 
 
+@checks("keeps_own_copies")
+def replicas_that_assign_alone_are_noted():
+    def step():
+        for variable in alone:
+            variable.assign_add(1.0)
+        return V1.train.AdamOptimizer(1.0).minimize(2.0 * weight)
+
+    strategy, zero = mirrored(), V1.zeros_initializer()
+    rules = tf.VariableSynchronization.ON_READ, tf.VariableAggregation.SUM
+    with tf.Graph().as_default(), strategy.scope(), _tf.mean_gradients(strategy):
+        weight = V1.get_variable("w", [], initializer=zero)
+        alone = [V1.get_variable("v", [], initializer=zero, trainable=False)]
+        strategy.extended.call_for_each_replica(step)
+        V1.get_variable("s", [], synchronization=rules[0], aggregation=rules[1], trainable=False)
+        noted = {v.op.name for v in V1.global_variables() if _tf.keeps_own_copies(v)}
+        assert len(V1.global_variables()) == 7  # With four of Adam.
+        assert noted == {"v", "s"}
+
+
 @checks("copies")
 def a_variable_has_a_copy_on_each_replica():
     with tf.Graph().as_default():
