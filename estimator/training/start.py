@@ -127,9 +127,9 @@ def _restore_copies(
     whose = "" if worker_group.decides_alone else f" of {worker_group.workers.names[number]}"
     log.warning(
         "The values that each replica%s had of its own at step %d, such as moving statistics, are "
-        "missing, or were saved by another number of replicas. All replicas begin with the value in "
-        "the checkpoint, the mean or the first replica's, so the run may differ from an unbroken "
-        "one.",
+        "missing, or were saved by another number of replicas. All replicas begin with the value "
+        "in the checkpoint, the mean or the first replica's, so the run may differ from an "
+        "unbroken one.",
         whose,
         saved_step,
     )
