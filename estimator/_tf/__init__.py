@@ -33,6 +33,7 @@ from estimator._tf.distribute import (
     is_multi_worker,
     make_multi_worker_mirrored,
     make_parameter_server,
+    number_collectives,
     piggyback_slots,
     replica_reaches_outer_graphs,
     variables_by_handle,

@@ -157,6 +157,19 @@ def initializers_without_broadcast(
         yield
 
 
+def number_collectives(strategy: tf.distribute.MultiWorkerMirroredStrategy, first: int) -> None:
+    """Numbers the collectives of graphs that are built from now on from a number.
+
+    Otherwise TensorFlow counts on, so that workers of which one has built another graph than the
+    others would never meet again. `_collective_keys` of the extended class and its
+    `_instance_key_table` 2.16 to 2.21.
+    """
+    keys = strategy.extended._collective_keys
+    with keys._lock:
+        for devices in keys._instance_key_table.values():
+            devices.update(dict.fromkeys(devices, _cross_device.INSTANCE_KEY_START_NUMBER + first))
+
+
 def make_parameter_server(
     resolver: Any, devices: Sequence[str], place_variable: Callable[[tf.Operation], str]
 ) -> tf.distribute.Strategy:

@@ -19,14 +19,24 @@ from estimator import _tf
 from estimator.cluster.server import task_name
 from estimator.rewrite.graph_walk import ops_behind
 
+
+@dataclasses.dataclass
+class _Numbering:
+    """Numbers the graphs that have collectives of this file."""
+
+    next_graph: int = 0
+
+
 # Strategies number their groups from 1; this group has the host device of each worker.
 _GROUP_KEY = 2**30
 # Every worker builds the same graphs with the same collectives in the same order, so the
-# collectives get the same keys. Workers whose models differ still agree on the keys of the next
-# graph.
-_graphs = itertools.count()
+# collectives get the same keys. Workers whose models differ, or of which one fails before it has
+# built its graphs, still agree on the keys of the next training's.
+_numbering = _Numbering()
 _instance_keys: weakref.WeakKeyDictionary[tf.Graph, Iterator[int]] = weakref.WeakKeyDictionary()
 _KEYS_PER_GRAPH = 2**14
+_KEYS_PER_TRAINING = 2**16
+_NUM_TRAININGS = 2**15  # Then keys, which are int32, begin anew.
 
 # The type in which a broadcast carries values: their own, or one that can hold them.
 _CARRIERS = {
@@ -73,6 +83,18 @@ def workers_of(strategy: tf.distribute.Strategy) -> Workers:
     mine = ("chief" if resolver.task_type == "master" else resolver.task_type, resolver.task_id)
     names = tuple(task_name(role, index) for role, index in tasks)
     return Workers(len(tasks), tasks.index(mine), names)
+
+
+def number_collectives(strategy: tf.distribute.Strategy, training: int) -> None:
+    """Begins the keys of a training's collectives, which must be the same on all workers.
+
+    Args:
+      strategy: the strategy of the workers.
+      training: the number of the training in this process; the same on all workers.
+    """
+    first_key = training % _NUM_TRAININGS * _KEYS_PER_TRAINING
+    _numbering.next_graph = first_key // _KEYS_PER_GRAPH
+    _tf.number_collectives(strategy, first_key)
 
 
 def replica_id() -> int:
@@ -139,7 +161,8 @@ def _keys(workers: Workers) -> dict[str, Any]:
     """Returns what says which collective an op is part of: the next one of its graph."""
     graph = _tf.outer_graphs(tf.compat.v1.get_default_graph())[-1]
     if graph not in _instance_keys:
-        _instance_keys[graph] = itertools.count(1 + next(_graphs) * _KEYS_PER_GRAPH)
+        _instance_keys[graph] = itertools.count(1 + _numbering.next_graph * _KEYS_PER_GRAPH)
+        _numbering.next_graph += 1
     return {
         "group_size": workers.count,
         "group_key": _GROUP_KEY,

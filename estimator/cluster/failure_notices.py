@@ -11,8 +11,8 @@ import contextlib
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from collections.abc import Callable, Iterator, Mapping
+from typing import ClassVar, TypeAlias
 
 import tensorflow as tf
 
@@ -21,15 +21,18 @@ from estimator.cluster.server import session_target, task_name
 from estimator.config.cluster import CHIEF, WORKER, Cluster
 
 _POLL_SECS = 1.0
+_POLL_SECS_BEFORE_ALL_HAVE_COME = 0.05
 # How long a call may take: a worker may have ended, or slow Python functions may occupy its server.
 _CALL_SECS = 5.0
 # How long to wait after a failure for the others to end their calls.
 _PATIENCE_SECS = 30.0
 _MAX_LENGTH = 300
-_ATTEMPTS = itertools.count()
+_trainings = itertools.count()
 _ENDED = "ended_training"
+_NUMBERED = b"training number "
 
 OnFailure: TypeAlias = Callable[[str, str, Callable[[], None]], None]
+_Task: TypeAlias = tuple[str, int]
 _Call: TypeAlias = Callable[[SharedText, tf.compat.v1.Session], None]
 
 
@@ -39,7 +42,13 @@ class FailureNotices:
     A notice begins with the id of a training, as it may arrive when the next one has begun. Until
     the workers have agreed on one, the number of trainings in this process stands for it, which is
     equal on all of them unless one was restarted alone.
+
+    Attributes:
+      number: the number of the training in this process.
     """
+
+    # What this worker has said of a training that no other may have joined by then.
+    _last_words: ClassVar[bytes] = b""
 
     def __init__(self, cluster: Cluster, protocol: str | None) -> None:
         """Connects to no server yet.
@@ -55,8 +64,27 @@ class FailureNotices:
         }
         self._own = (str(cluster.task_type), cluster.task_id)
         self._others = [task for task in self._addresses if task != self._own]
-        self._training = b"attempt %d" % next(_ATTEMPTS)
-        self._has_begun = self._has_failed = False
+        self.number = next(_trainings)
+        self._training = b"%s%d" % (_NUMBERED, self.number)
+        self._is_open = self._has_begun = self._has_failed = False
+        self._have_all_come = threading.Event()
+
+    @contextlib.contextmanager
+    def telling_before_opened(self) -> Iterator[None]:
+        """Tells the others of an error in the block, unless it is raised after `opened`.
+
+        Some may not have started yet, and hear of it in the next `opened`.
+        """
+        try:
+            yield
+        except BaseException as error:
+            # Others that do not answer are what two of them are about.
+            if not self._is_open and not isinstance(
+                error, TimeoutError | tf.errors.UnavailableError
+            ):
+                self.tell(error)
+                self._on(self._own, _ENDED, self._say_ended)
+            raise
 
     @contextlib.contextmanager
     def opened(self, on_failure: OnFailure) -> Iterator[None]:
@@ -66,21 +94,27 @@ class FailureNotices:
           on_failure: called in another thread, with the name of the worker, with its error, and
             with a function that returns when this worker should end its calls.
         """
+        self._is_open = True
+        if self._last_words:
+            self._tell_others(self._last_words)
+            FailureNotices._last_words = b""
         device, is_over = _device_of(self._own), threading.Event()
         with tf.Graph().as_default() as graph:
-            notices = {task: SharedText(_key_of(task), device) for task in self._others}
+            failures = {task: SharedText(_key_of(task), device) for task in self._others}
+            arrivals = {task: SharedText(_arrival_of(task), device) for task in self._others}
             ended = SharedText(_ENDED, device)
         with tf.compat.v1.Session(self._addresses[self._own], graph, _config(device)) as session:
 
             def watch() -> None:
-                while not is_over.wait(_POLL_SECS):
+                while not is_over.wait(self._poll_secs):
                     with contextlib.suppress(tf.errors.DeadlineExceededError):
-                        for task, text in read_written(notices, session).items():
-                            training, _, what = text.partition(b"\n")
-                            if training == self._training:
-                                self._has_failed = True
-                                on_failure(task_name(*task), what.decode(), self._wait_for_turn)
-                                return
+                        lost = self._find_failed(read_written(failures, session))
+                        if lost is None and not self._have_all_come.is_set():
+                            lost = self._take_in(read_written(arrivals, session))
+                        if lost is not None:
+                            self._has_failed = True
+                            on_failure(*lost, self._wait_for_turn)
+                            return
 
             with concurrent.futures.ThreadPoolExecutor(1, "failure_notices") as thread:
                 watching = thread.submit(watch)
@@ -95,6 +129,40 @@ class FailureNotices:
                         self._on_others(_ENDED, self._wait_until_ended)
             watching.result()
 
+    def _find_failed(self, failures: Mapping[_Task, bytes]) -> tuple[str, str] | None:
+        """Returns the name of a worker whose training has failed, and its error; or None."""
+        for task, text in failures.items():
+            training, _, what = text.partition(b"\n")
+            if self._is_of_this(training):
+                return task_name(*task), what.decode()
+        return None
+
+    def _take_in(self, arrivals: Mapping[_Task, bytes]) -> tuple[str, str] | None:
+        """Notes whether all have come; returns the name of a worker that will not, and why."""
+        for task, training in arrivals.items():
+            if self._is_later(training):
+                return task_name(*task), "it has begun a later training"
+        if all(arrivals.get(task) == self._training for task in self._others):
+            self._have_all_come.set()
+        return None
+
+    def meet(self, wait: Callable[[threading.Event], None]) -> None:
+        """Waits until all workers have come here, which one that has failed before does not.
+
+        In a collective, they could not wait for it: if such a call is cancelled before all have
+        joined it, TensorFlow lets no collective of the process run again.
+
+        Args:
+          wait: waits until the event is set, or raises an error if a worker is lost.
+        """
+        key = _arrival_of(self._own)
+        self._on_others(key, lambda arrival, session: arrival.write(session, self._training))
+        wait(self._have_all_come)
+
+    @property
+    def _poll_secs(self) -> float:
+        return _POLL_SECS if self._have_all_come.is_set() else _POLL_SECS_BEFORE_ALL_HAVE_COME
+
     def begin(self, training: bytes) -> None:
         """Sets the id of the training, on which all workers have agreed."""
         self._training, self._has_begun = training, True
@@ -103,7 +171,20 @@ class FailureNotices:
         """Tells the other workers that this one's training ends with an error."""
         self._has_failed = True
         text = b"\n".join([self._training, _in_one_line(error).encode()])
+        if not self._is_open:
+            FailureNotices._last_words = text
+        self._tell_others(text)
+
+    def _tell_others(self, text: bytes) -> None:
         self._on_others(_key_of(self._own), lambda notice, session: notice.write(session, text))
+
+    def _is_of_this(self, training: bytes) -> bool:
+        """Returns whether a worker that speaks of `training` speaks of this one, or has left it."""
+        return training == self._training or (not self._has_begun and self._is_later(training))
+
+    def _is_later(self, training: bytes) -> bool:
+        number = training.removeprefix(_NUMBERED)
+        return number != training and int(number) > self.number
 
     def _wait_for_turn(self) -> None:
         """Waits until the worker that comes next in the ring of collectives has ended its calls.
@@ -115,10 +196,13 @@ class FailureNotices:
         successor = ring[(ring.index(self._own) + 1) % len(ring)]
         self._on(successor, _ENDED, self._wait_until_ended)
 
+    def _say_ended(self, ended: SharedText, session: tf.compat.v1.Session) -> None:
+        ended.write(session, self._training)
+
     def _wait_until_ended(self, ended: SharedText, session: tf.compat.v1.Session) -> None:
         """Waits until a worker has ended its calls, or for `_PATIENCE_SECS`."""
         end = time.monotonic() + _PATIENCE_SECS
-        while ended.read(session) != self._training and time.monotonic() < end:
+        while not self._is_of_this(ended.read(session)) and time.monotonic() < end:
             time.sleep(_POLL_SECS / 5)
 
     def _on_others(self, key: str, call: _Call) -> None:
@@ -126,7 +210,7 @@ class FailureNotices:
         with concurrent.futures.ThreadPoolExecutor(len(self._others)) as threads:
             list(threads.map(lambda task: self._on(task, key, call), self._others))
 
-    def _on(self, task: tuple[str, int], key: str, call: _Call) -> None:
+    def _on(self, task: _Task, key: str, call: _Call) -> None:
         """Calls `call` with a text on a worker's server; does nothing if that has ended."""
         device = _device_of(task)
         with tf.Graph().as_default() as graph:
@@ -148,12 +232,16 @@ def _in_one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {line[:_MAX_LENGTH]}"
 
 
-def _device_of(task: tuple[str, int]) -> str:
+def _device_of(task: _Task) -> str:
     return "/job:{}/task:{}/cpu:0".format(*task)
 
 
-def _key_of(task: tuple[str, int]) -> str:
+def _key_of(task: _Task) -> str:
     return "failure_of_{}_{}".format(*task)
+
+
+def _arrival_of(task: _Task) -> str:
+    return "arrival_of_{}_{}".format(*task)
 
 
 def _config(device: str) -> tf.compat.v1.ConfigProto:

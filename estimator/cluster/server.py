@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
@@ -13,6 +15,9 @@ from estimator.config.run_config import RunConfig
 from estimator.console import say
 from estimator.rewrite.graph_walk import all_nodes
 from estimator.spec import ModeKeys
+
+if TYPE_CHECKING:
+    from estimator.cluster.failure_notices import FailureNotices
 
 _PYTHON_OPS = ("EagerPyFunc", "PyFunc", "PyFuncStateless")
 # Servers by address. A server cannot be stopped; it ends with the process.
@@ -29,6 +34,7 @@ class Connection:
       needed: the addresses, by name, of the tasks that training needs.
       replaceable: the addresses, by name, of the tasks that may end and be restarted.
       is_elsewhere: whether the target is a server in another process.
+      notices: tells the workers that train together of a failure; None if there are no others.
     """
 
     target: str = ""
@@ -38,6 +44,13 @@ class Connection:
     needed: Mapping[str, str] = dataclasses.field(default_factory=dict)
     replaceable: Mapping[str, str] = dataclasses.field(default_factory=dict)
     is_elsewhere: bool = False
+    notices: FailureNotices | None = None
+
+    def telling_failures(self) -> contextlib.AbstractContextManager[None]:
+        """Inside, tells other workers if this one's training fails before it has joined theirs."""
+        if self.notices is None:
+            return contextlib.nullcontext()
+        return self.notices.telling_before_opened()
 
     @property
     def has_remote_calls(self) -> bool:

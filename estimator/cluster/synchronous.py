@@ -14,7 +14,7 @@ from estimator.cluster.collectives import build_broadcast, collective_ops_behind
 from estimator.cluster.consensus import REQUESTS, Agreement
 from estimator.cluster.consistency_check import OpenSession, check_consistency, describe_model
 from estimator.cluster.failure_notices import FailureNotices, OnFailure
-from estimator.cluster.worker_group import Session, WorkerGroup
+from estimator.cluster.worker_group import Session, Wait, WorkerGroup
 
 # Why no worker takes a step, the most important first.
 _REASONS_NOT_TO_BEGIN = ("max_steps", "hook", "end of input", None)
@@ -66,8 +66,11 @@ class SynchronousWorkers(WorkerGroup):
         self.agreed = list(itertools.compress(REQUESTS, outcome[1:]))
         self._requests.discard("save")
 
-    def check_consistency(self, mine: Mapping[str, Any], open_session: OpenSession) -> None:
+    def check_consistency(
+        self, mine: Mapping[str, Any], open_session: OpenSession, wait: Wait
+    ) -> None:
         """Raises ValueError on all workers if any differs from the chief; see the base class."""
+        self._notices.meet(wait)
         described = {**mine, **describe_model(self._graph)}
         self._notices.begin(check_consistency(described, self.workers, open_session))
 

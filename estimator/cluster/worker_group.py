@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -22,6 +23,7 @@ from estimator.cluster.consistency_check import OpenSession
 from estimator.cluster.failure_notices import OnFailure
 
 Session: TypeAlias = tf.compat.v1.Session
+Wait: TypeAlias = Callable[[threading.Event], None]
 
 _LARGEST = 2**31 - 1
 
@@ -67,12 +69,15 @@ class WorkerGroup:
 
     # To meet, between such calls.
 
-    def check_consistency(self, mine: Mapping[str, Any], open_session: OpenSession) -> None:
+    def check_consistency(
+        self, mine: Mapping[str, Any], open_session: OpenSession, wait: Wait
+    ) -> None:
         """Raises ValueError on all workers if their programs differ; called before they begin.
 
         Args:
           mine: what must be equal on all workers, besides the model, by name.
           open_session: opens a session on this worker's server.
+          wait: waits until the event is set, or raises an error if a worker is lost.
         """
 
     def hearing_of_failures(self, on_failure: OnFailure) -> contextlib.AbstractContextManager[None]:

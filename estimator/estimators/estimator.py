@@ -19,6 +19,7 @@ import tensorflow as tf
 from estimator.checkpoint import files
 from estimator.checkpoint.errors import CheckpointError
 from estimator.checkpoint.memory_checkpoint import State
+from estimator.cluster.server import Connection
 from estimator.config.checks import check_bool, check_name, checked_limit, did_you_mean
 from estimator.config.frozen import call_in_words, show
 from estimator.config.run_config import RunConfig
@@ -277,15 +278,14 @@ class Estimator(OldMethods):
             return self
         arguments.check_writable(self.model_dir)
         runtime = make_training_runtime(self._config)
-        connection = runtime.connect()
-        old_model = train_setup.find_start(self._warm_start_settings, found, self._config)
         model = self.__model_with(self._input_batches.model_params(runtime))
         called_fn = self.__called_fn(input_fn)
 
         def note_result(result: TrainResult) -> None:
             self.__train_result = result
 
-        def run(config: RunConfig) -> None:
+        def run(config: RunConfig, connection: Connection) -> None:
+            old_model = train_setup.find_start(self._warm_start_settings, found, config)
             program = train_setup.build_program(
                 model, called_fn, runtime, self._input_batches, config, connection
             )

@@ -57,14 +57,22 @@ def build_program(
     return program
 
 
-def run_with_loops(run: Callable[[RunConfig], None], config: RunConfig, runtime: Runtime) -> None:
+def run_with_loops(
+    run: Callable[[RunConfig, Connection], None], config: RunConfig, runtime: Runtime
+) -> None:
     """Runs a training with the config, or one step a session call if it cannot be in a loop.
 
     That is so if `model_fn` imports a meta graph, or if a hook uses what is inside the loop, which
     is an error unless it `may_leave_loop`.
     """
+
+    def attempt(config: RunConfig) -> None:
+        connection = runtime.connect()
+        with connection.telling_failures():
+            run(config, connection)
+
     try:
-        run(config)
+        attempt(config)
         return
     except ImportedInLoopError as error:
         if runtime.is_compiled:
@@ -75,4 +83,4 @@ def run_with_loops(run: Callable[[RunConfig], None], config: RunConfig, runtime:
             raise
         reason = error.reason
     log.warning("%s So each session call runs one step.", reason)
-    run(config.replace(iterations_per_loop=1))
+    attempt(config.replace(iterations_per_loop=1))

@@ -192,12 +192,15 @@ class Runtime:
         """Makes a failed operation inside the block prepare the devices again."""
         return contextlib.nullcontext()
 
-    def make_worker_group(self, agreement: Agreement, asked: Mapping[str, Any]) -> WorkerGroup:
+    def make_worker_group(
+        self, agreement: Agreement, asked: Mapping[str, Any], connection: Connection
+    ) -> WorkerGroup:
         """Makes this worker's part of the workers that train together.
 
         Args:
           agreement: how workers agree, as built in the graph of the train program.
           asked: what `train` was asked to do, by name, which must be equal on all workers.
+          connection: the result of `connect`.
         """
         return WorkerGroup(self.config.is_chief)
 

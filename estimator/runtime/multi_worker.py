@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.cluster import server
+from estimator.cluster.collectives import number_collectives
 from estimator.cluster.consensus import Agreement
 from estimator.cluster.failure_notices import FailureNotices
 from estimator.cluster.synchronous import SynchronousWorkers
@@ -72,12 +73,16 @@ class MultiWorkerRuntime(Runtime):
         address = cluster.cluster_spec[cluster.task_type][cluster.task_id]
         target = server.session_target(address, self.config.protocol)
         others = server.task_addresses(cluster, "chief") | server.task_addresses(cluster, "worker")
-        return server.Connection(target, session_config, needed=others)
+        notices = FailureNotices(cluster, self.config.protocol)
+        number_collectives(self.strategy, notices.number)
+        return server.Connection(target, session_config, needed=others, notices=notices)
 
-    def make_worker_group(self, agreement: Agreement, asked: Mapping[str, Any]) -> WorkerGroup:
+    def make_worker_group(
+        self, agreement: Agreement, asked: Mapping[str, Any], connection: server.Connection
+    ) -> WorkerGroup:
         """Makes this worker's part of workers that agree in each session call."""
-        notices = FailureNotices(self.config.cluster, self.config.protocol)
-        return SynchronousWorkers(self.config.is_chief, agreement, notices)
+        assert connection.notices is not None
+        return SynchronousWorkers(self.config.is_chief, agreement, connection.notices)
 
 
 def make_multi_worker_mirrored(config: RunConfig, mode: str) -> tf.distribute.Strategy:

@@ -98,7 +98,9 @@ class ParameterServerRuntime(Runtime):
         needed |= server.chief_address(cluster)
         return server.Connection(config.master, session_config, needed)
 
-    def make_worker_group(self, agreement: Agreement, asked: Mapping[str, Any]) -> WorkerGroup:
+    def make_worker_group(
+        self, agreement: Agreement, asked: Mapping[str, Any], connection: server.Connection
+    ) -> WorkerGroup:
         """Makes this worker's part of workers that talk through the ps tasks."""
         described = {
             "TensorFlow": tf.__version__,

@@ -71,9 +71,9 @@ def joined(training: OpenTraining) -> Iterator[WatchedTasks]:
     needed = TaskHealth(connection.needed, peer_secs)
 
     def open_session(graph: tf.Graph) -> tf.compat.v1.Session:
-        wait = functools.partial(needed.wait_for, check=stop.check_waiting)
         return _tf.InterruptibleSession(connection.target, graph, connection.session_config, wait)
 
+    wait = functools.partial(needed.wait_for, check=stop.check_waiting)
     with contextlib.closing(needed):
         needed.wait(timeout_secs, _waiting_check(training))
         with (
@@ -82,7 +82,7 @@ def joined(training: OpenTraining) -> Iterator[WatchedTasks]:
             _telling_failure(worker_group, needed),
             needed.watched(),
         ):
-            worker_group.check_consistency(_equal(training), open_session)
+            worker_group.check_consistency(_equal(training), open_session, wait)
             with contextlib.closing(TaskHealth(connection.replaceable, peer_secs)) as replaceable:
                 # After SIGTERM, a call that hangs must not use up the time that is left.
                 stop.when_received(needed.heartbeat.hurry)

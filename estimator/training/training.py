@@ -62,7 +62,9 @@ def run_train(
     """
     config = request.config
     check_runs_there(program.graph, request.connection)
-    worker_group = program.runtime.make_worker_group(program.agreement, request.limits)
+    worker_group = program.runtime.make_worker_group(
+        program.agreement, request.limits, request.connection
+    )
     model_dir = str(config.model_dir)
     start = _build_start(program, request, worker_group)
     position = _build_position(program, request, worker_group)

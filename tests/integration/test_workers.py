@@ -317,8 +317,21 @@ def test_an_error_that_one_process_catches_ends_the_training_of_all_and_the_next
     with Cluster(PROGRAM, "fails", tmp_path, chief=1, worker=2) as cluster:
         cluster.check_all_succeed()
         tasks = [("chief", 0), ("worker", 0), ("worker", 1)]
-        # The last worker fails in a hook, then the chief when it saves, then the last one's input.
         chief, other, last = ({r["case"]: r for r in cluster[task].results} for task in tasks)
+    for case, fails, name in (
+        ("model_fn", last, "Worker 1"),
+        ("input_fn", chief, "The chief"),
+        ("begin", other, "Worker 0"),
+    ):
+        assert fails[case]["error"] == f"OSError: in {case}"
+        for hears in (chief, other, last):
+            if hears is not fails:
+                assert f"UnavailableError: {name} (" in hears[case]["error"]
+                assert f") has failed (OSError: in {case}), so" in hears[case]["error"]
+    for task in (chief, other, last):
+        differs = r"ValueError: The workers .* number of collectives is \d+ on the chief and \d+ on"
+        assert re.match(differs, task["program"]["error"], re.DOTALL)
+    # The last worker fails in a hook, then the chief when it saves, then the last one's input.
     for hears in (chief, other):
         assert "UnavailableError: Worker 1 (" in hears["hook"]["error"]
         assert ") has failed (ZeroDivisionError: in a hook), so" in hears["hook"]["error"]

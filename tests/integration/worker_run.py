@@ -180,10 +180,38 @@ class KillAtStep(v1.train.SessionRunHook):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+class FailAtStep(v1.train.SessionRunHook):
+    def after_run(self, run_context, run_values):
+        if run_context.session.run(v1.train.get_global_step()) == 5:
+            raise ZeroDivisionError("in a hook")
+
+
+class FailAtBegin(v1.train.SessionRunHook):
+    def begin(self):
+        raise OSError("in begin")
+
+
+class FailToSave(v1.train.CheckpointSaverListener):
+    def before_save(self, session, global_step):
+        raise OSError("No space left on device")
+
+
 def fails(model_dir):
-    """Trains again after errors that the process catches: of the last worker, then of the chief."""
+    """Trains again after errors that the process catches, each of one worker."""
 
     seen = []
+    failing = None
+
+    def model_fn(features, labels, mode):
+        if failing == "model_fn":
+            raise OSError("in model_fn")
+        if failing == "program":
+            context = tf.distribute.get_replica_context()
+            context.all_reduce(tf.distribute.ReduceOp.SUM, tf.ones([]))
+        return average_model_fn(features, labels, mode)
+
+    def missing_input_fn():
+        raise OSError("in input_fn")
 
     def check(number):
         seen.append(number)
@@ -196,23 +224,18 @@ def fails(model_dir):
             lambda x: tf.ensure_shape(tf.numpy_function(check, [x], x.dtype), x.shape)
         )
 
-    class FailAtStep(v1.train.SessionRunHook):
-        def after_run(self, run_context, run_values):
-            if run_context.session.run(v1.train.get_global_step()) == 5:
-                raise ZeroDivisionError("in a hook")
-
-    class FailToSave(v1.train.CheckpointSaverListener):
-        def before_save(self, session, global_step):
-            raise OSError("No space left on device")
-
     config = est.RunConfig(
         model_dir,
         strategy="multi_worker_mirrored",
         save_checkpoints_steps=3,
         keep_checkpoint_max=None,
     )
-    with est.Estimator(average_model_fn, config=config) as trained:
+    with est.Estimator(model_fn, config=config) as trained:
         cases = (
+            ("model_fn", ("worker", 1), {}),
+            ("input_fn", ("chief", 0), {"input_fn": missing_input_fn}),
+            ("begin", ("worker", 0), {"hooks": [FailAtBegin()]}),
+            ("program", ("worker", 1), {}),
             ("hook", ("worker", 1), {"hooks": [FailAtStep()]}),
             ("save", ("chief", 0), {"saving_listeners": [FailToSave()]}),
             ("none", None, {}),
@@ -221,12 +244,13 @@ def fails(model_dir):
         for case, who, given in cases:
             step = error = None
             is_me = who == (config.task_type, config.task_id)
+            failing = case if is_me else None
             max_steps = 40 if case == "input" else 20
             arguments = {"input_fn": numbers(None), "max_steps": max_steps}
             try:
                 trained.train(**(arguments | (given if is_me else {})))
                 step = trained.train_result.global_step
-            except (ZeroDivisionError, OSError, tf.errors.OpError) as caught:
+            except (ZeroDivisionError, OSError, ValueError, tf.errors.OpError) as caught:
                 error = f"{type(caught).__name__}: {caught}"
             say(case=case, step=step, error=error)
 
@@ -447,8 +471,8 @@ def differs(model_dir):
         spec = average_model_fn(features, labels, mode)
         return spec._replace(train_op=tf.group(spec.train_op, update))
 
-    # First: models that differ leave their workers at odds about TensorFlow's collectives.
     lose_position(f"{model_dir}/position", index)
+    run("model", other_model_fn)
     run("loop", average_model_fn, iterations_per_loop=1 + index)
     run("steps", average_model_fn, max_steps=3 + index)
     hook = v1.train.CheckpointSaverHook(model_dir, save_steps=1)
@@ -457,7 +481,6 @@ def differs(model_dir):
     run("stop", average_model_fn, hooks=[] if index else [stop])
     for loop in (1, 3):
         run(f"summary {loop}", summarizing_model_fn, iterations_per_loop=loop)
-    run("model", other_model_fn)
     # One that ends while the other still reads what it was told would be taken for lost.
     told = [f"{model_dir}/told-{i}" for i in range(2)]
     with open(told[index], "w"):

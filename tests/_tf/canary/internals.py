@@ -74,6 +74,10 @@ INTERNALS = {
         "._initialize_local_devices",
         "tensorflow:distribute.MultiWorkerMirroredStrategy._collective_key_base",
     ),
+    "number_collectives": (
+        "tensorflow.python.distribute.cross_device_utils:CollectiveKeys.get_instance_key",
+        "tensorflow.python.distribute.cross_device_utils:INSTANCE_KEY_START_NUMBER",
+    ),
     "initializers_without_broadcast": (
         "tensorflow.python.distribute.collective_all_reduce_strategy:CollectiveAllReduceExtended"
         "._create_variable",

@@ -49,7 +49,7 @@ def replicas_that_assign_alone_are_noted():
     def step():
         for variable in alone:
             variable.assign_add(1.0)
-        return V1.train.AdamOptimizer(1.0).minimize(2.0 * weight)
+        return V1.train.MomentumOptimizer(1.0, 0.9).minimize(2.0 * weight)
 
     strategy, zero = mirrored(), V1.zeros_initializer()
     rules = tf.VariableSynchronization.ON_READ, tf.VariableAggregation.SUM
@@ -59,7 +59,7 @@ def replicas_that_assign_alone_are_noted():
         strategy.extended.call_for_each_replica(step)
         V1.get_variable("s", [], synchronization=rules[0], aggregation=rules[1], trainable=False)
         noted = {v.op.name for v in V1.global_variables() if _tf.keeps_own_copies(v)}
-        assert len(V1.global_variables()) == 7  # With four of Adam.
+        assert len(V1.global_variables()) == 4  # With the slot of the optimizer.
         assert noted == {"v", "s"}
 
 
@@ -128,6 +128,29 @@ def a_strategy_has_as_many_devices_as_asked_for():
         assert len(extended.worker_devices) == 2
         assert all("CPU" in device for device in extended.worker_devices)
         assert extended._collective_keys._group_key >= 3000
+
+
+@checks("number_collectives")
+def workers_agree_on_the_next_collective_whatever_they_built_before():
+    def build(num_reductions):
+        with tf.Graph().as_default() as graph, strategy.scope():
+
+            def reduce():
+                for _ in range(num_reductions):
+                    tf.distribute.get_replica_context().all_reduce("SUM", tf.ones([2]))
+
+            strategy.extended.call_for_each_replica(reduce)
+        reductions = [op for op in graph.get_operations() if op.type == "CollectiveReduceV2"]
+        return [tf.get_static_value(op.inputs[3]) for op in reductions]
+
+    with tf.Graph().as_default():
+        strategy = multi_worker(num_devices=1)
+    first = build(1)
+    assert len(first) == 1
+    for num_before in (1, 3):
+        assert build(num_before)[0] > first[0]
+        _tf.number_collectives(strategy, 1000)
+        assert build(1) == [first[0] + 1000]
 
 
 @checks("initializers_without_broadcast")
