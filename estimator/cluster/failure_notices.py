@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import functools
 import itertools
+import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +23,8 @@ from estimator.cluster.server import session_target, task_name
 from estimator.config.cluster import CHIEF, WORKER, Cluster
 
 _POLL_SECS = 1.0
-_POLL_SECS_BEFORE_ALL_HAVE_COME = 0.05
+# While the others wait for what this worker hears or says.
+_SHORT_POLL_SECS = 0.1
 # How long a call may take: a worker may have ended, or slow Python functions may occupy its server.
 _CALL_SECS = 5.0
 # How long to wait after a failure for the others to end their calls.
@@ -47,7 +50,8 @@ class FailureNotices:
       number: the number of the training in this process.
     """
 
-    # What this worker has said of a training that no other may have joined by then.
+    # The notice of the last training that failed before this worker had joined the others, as some
+    # of them may not have started by then.
     _last_words: ClassVar[bytes] = b""
 
     def __init__(self, cluster: Cluster, protocol: str | None) -> None:
@@ -66,25 +70,29 @@ class FailureNotices:
         self._others = [task for task in self._addresses if task != self._own]
         self.number = next(_trainings)
         self._training = b"%s%d" % (_NUMBERED, self.number)
-        self._is_open = self._has_begun = self._has_failed = False
+        self._is_joining = self._has_begun = self._has_failed = False
         self._have_all_come = threading.Event()
+        # The tasks to write to, with the key and the text.
+        self._unsaid: queue.SimpleQueue[tuple[_Task, str, bytes]] = queue.SimpleQueue()
 
     @contextlib.contextmanager
-    def telling_before_opened(self) -> Iterator[None]:
-        """Tells the others of an error in the block, unless it is raised after `opened`.
+    def telling_before_joining(self) -> Iterator[None]:
+        """Tells the others of an error in the block, unless it is raised after `join`.
 
-        Some may not have started yet, and hear of it in the next `opened`.
+        Some may not have started yet, and hear of it when this worker joins them the next time.
         """
         try:
             yield
         except BaseException as error:
-            # Others that do not answer are what two of them are about.
-            if not self._is_open and not isinstance(
-                error, TimeoutError | tf.errors.UnavailableError
-            ):
+            if not self._is_joining:
                 self.tell(error)
-                self._on(self._own, _ENDED, self._say_ended)
+                self._on(self._own, _ENDED, functools.partial(_write, self._training))
+                FailureNotices._last_words = self._notice_of(error)
             raise
+
+    def join(self) -> None:
+        """Ends `telling_before_joining`: this worker waits for the others now."""
+        self._is_joining = True
 
     @contextlib.contextmanager
     def opened(self, on_failure: OnFailure) -> Iterator[None]:
@@ -94,9 +102,8 @@ class FailureNotices:
           on_failure: called in another thread, with the name of the worker, with its error, and
             with a function that returns when this worker should end its calls.
         """
-        self._is_open = True
         if self._last_words:
-            self._tell_others(self._last_words)
+            self._say(_key_of(self._own), self._last_words)
             FailureNotices._last_words = b""
         device, is_over = _device_of(self._own), threading.Event()
         with tf.Graph().as_default() as graph:
@@ -106,7 +113,8 @@ class FailureNotices:
         with tf.compat.v1.Session(self._addresses[self._own], graph, _config(device)) as session:
 
             def watch() -> None:
-                while not is_over.wait(self._poll_secs):
+                while not is_over.wait(self._poll_secs()):
+                    self._deliver()
                     with contextlib.suppress(tf.errors.DeadlineExceededError):
                         lost = self._find_failed(read_written(failures, session))
                         if lost is None and not self._have_all_come.is_set():
@@ -155,13 +163,24 @@ class FailureNotices:
         Args:
           wait: waits until the event is set, or raises an error if a worker is lost.
         """
-        key = _arrival_of(self._own)
-        self._on_others(key, lambda arrival, session: arrival.write(session, self._training))
+        self._say(_arrival_of(self._own), self._training)
         wait(self._have_all_come)
 
-    @property
     def _poll_secs(self) -> float:
-        return _POLL_SECS if self._have_all_come.is_set() else _POLL_SECS_BEFORE_ALL_HAVE_COME
+        is_waited_for = not self._have_all_come.is_set() or not self._unsaid.empty()
+        return _SHORT_POLL_SECS if is_waited_for else _POLL_SECS
+
+    def _say(self, key: str, text: bytes) -> None:
+        """Writes to all others, in the thread of `opened`, until each has it."""
+        for task in self._others:
+            self._unsaid.put((task, key, text))
+
+    def _deliver(self) -> None:
+        """Writes what is to be said once, and keeps what cannot be delivered yet."""
+        for _ in range(self._unsaid.qsize()):
+            task, key, text = self._unsaid.get()
+            if not self._on(task, key, functools.partial(_write, text)):
+                self._unsaid.put((task, key, text))
 
     def begin(self, training: bytes) -> None:
         """Sets the id of the training, on which all workers have agreed."""
@@ -170,13 +189,11 @@ class FailureNotices:
     def tell(self, error: BaseException) -> None:
         """Tells the other workers that this one's training ends with an error."""
         self._has_failed = True
-        text = b"\n".join([self._training, _in_one_line(error).encode()])
-        if not self._is_open:
-            FailureNotices._last_words = text
-        self._tell_others(text)
+        write = functools.partial(_write, self._notice_of(error))
+        self._on_others(_key_of(self._own), write)
 
-    def _tell_others(self, text: bytes) -> None:
-        self._on_others(_key_of(self._own), lambda notice, session: notice.write(session, text))
+    def _notice_of(self, error: BaseException) -> bytes:
+        return b"\n".join([self._training, _in_one_line(error).encode()])
 
     def _is_of_this(self, training: bytes) -> bool:
         """Returns whether a worker that speaks of `training` speaks of this one, or has left it."""
@@ -196,9 +213,6 @@ class FailureNotices:
         successor = ring[(ring.index(self._own) + 1) % len(ring)]
         self._on(successor, _ENDED, self._wait_until_ended)
 
-    def _say_ended(self, ended: SharedText, session: tf.compat.v1.Session) -> None:
-        ended.write(session, self._training)
-
     def _wait_until_ended(self, ended: SharedText, session: tf.compat.v1.Session) -> None:
         """Waits until a worker has ended its calls, or for `_PATIENCE_SECS`."""
         end = time.monotonic() + _PATIENCE_SECS
@@ -210,8 +224,8 @@ class FailureNotices:
         with concurrent.futures.ThreadPoolExecutor(len(self._others)) as threads:
             list(threads.map(lambda task: self._on(task, key, call), self._others))
 
-    def _on(self, task: _Task, key: str, call: _Call) -> None:
-        """Calls `call` with a text on a worker's server; does nothing if that has ended."""
+    def _on(self, task: _Task, key: str, call: _Call) -> bool:
+        """Calls `call` with a text on a worker's server; returns False if that does not answer."""
         device = _device_of(task)
         with tf.Graph().as_default() as graph:
             text = SharedText(key, device)
@@ -220,6 +234,12 @@ class FailureNotices:
             tf.compat.v1.Session(self._addresses[task], graph, _config(device)) as session,
         ):
             call(text, session)
+            return True
+        return False
+
+
+def _write(value: bytes, text: SharedText, session: tf.compat.v1.Session) -> None:
+    text.write(session, value)
 
 
 def _in_one_line(error: BaseException) -> str:

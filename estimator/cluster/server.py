@@ -50,7 +50,7 @@ class Connection:
         """Inside, tells other workers if this one's training fails before it has joined theirs."""
         if self.notices is None:
             return contextlib.nullcontext()
-        return self.notices.telling_before_opened()
+        return self.notices.telling_before_joining()
 
     @property
     def has_remote_calls(self) -> bool:

@@ -74,6 +74,10 @@ class SynchronousWorkers(WorkerGroup):
         described = {**mine, **describe_model(self._graph)}
         self._notices.begin(check_consistency(described, self.workers, open_session))
 
+    def join(self) -> None:
+        """Called when this worker has built its program; what fails later, `say_failure` tells."""
+        self._notices.join()
+
     def hearing_of_failures(self, on_failure: OnFailure) -> contextlib.AbstractContextManager[None]:
         """Inside, calls `on_failure` if another worker's training fails."""
         return self._notices.opened(on_failure)

@@ -69,6 +69,9 @@ class WorkerGroup:
 
     # To meet, between such calls.
 
+    def join(self) -> None:
+        """Called when this worker has built its program, before it waits for the others."""
+
     def check_consistency(
         self, mine: Mapping[str, Any], open_session: OpenSession, wait: Wait
     ) -> None:

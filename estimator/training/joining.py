@@ -74,6 +74,7 @@ def joined(training: OpenTraining) -> Iterator[WatchedTasks]:
         return _tf.InterruptibleSession(connection.target, graph, connection.session_config, wait)
 
     wait = functools.partial(needed.wait_for, check=stop.check_waiting)
+    worker_group.join()
     with contextlib.closing(needed):
         needed.wait(timeout_secs, _waiting_check(training))
         with (
