@@ -67,7 +67,7 @@ def run_with_loops(
     """
 
     def attempt(config: RunConfig) -> None:
-        connection = runtime.connect()
+        connection = runtime.begin_training()
         with connection.telling_failures():
             run(config, connection)
 

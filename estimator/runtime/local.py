@@ -181,6 +181,10 @@ class Runtime:
         existing = connect_to_existing(self.config, self.mode, session_config)
         return existing or Connection("", session_config)
 
+    def begin_training(self) -> Connection:
+        """Connects for a training, which tells others of a failure from then on; see `connect`."""
+        return self.connect()
+
     def start(self) -> None:
         """Prepares the devices for sessions."""
 
@@ -200,7 +204,7 @@ class Runtime:
         Args:
           agreement: how workers agree, as built in the graph of the train program.
           asked: what `train` was asked to do, by name, which must be equal on all workers.
-          connection: the result of `connect`.
+          connection: the result of `begin_training`.
         """
         return WorkerGroup(self.config.is_chief)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -73,9 +74,13 @@ class MultiWorkerRuntime(Runtime):
         address = cluster.cluster_spec[cluster.task_type][cluster.task_id]
         target = server.session_target(address, self.config.protocol)
         others = server.task_addresses(cluster, "chief") | server.task_addresses(cluster, "worker")
-        notices = FailureNotices(cluster, self.config.protocol)
+        return server.Connection(target, session_config, needed=others)
+
+    def begin_training(self) -> server.Connection:
+        """Connects for a training, from whose number all workers count their collectives."""
+        notices = FailureNotices(self.config.cluster, self.config.protocol)
         number_collectives(self.strategy, notices.number)
-        return server.Connection(target, session_config, needed=others, notices=notices)
+        return dataclasses.replace(self.connect(), notices=notices)
 
     def make_worker_group(
         self, agreement: Agreement, asked: Mapping[str, Any], connection: server.Connection
