@@ -8,7 +8,9 @@ import pytest
 import tensorflow as tf
 
 import estimator as est
+from estimator.cluster.server import Connection
 from estimator.estimators import train_setup
+from estimator.runtime.multi_worker import MultiWorkerRuntime
 from estimator.runtime.strategy import make_training_runtime
 from estimator.session.hook_errors import HookInLoopError
 from tests.conformance import cases
@@ -440,7 +442,7 @@ def test_a_hook_that_fetches_a_tensor_of_its_model_later_is_an_error(tmp_path):
 
 
 def test_on_one_of_several_workers_it_is_an_error_as_the_others_run_loops(monkeypatch):
-    def run(config):
+    def run(config, connection):
         configs.append(config)
         raise HookInLoopError("The hook fails.", has_trained=False)
 
@@ -448,6 +450,8 @@ def test_on_one_of_several_workers_it_is_an_error_as_the_others_run_loops(monkey
     cluster = {"chief": ["localhost:1"], "worker": ["localhost:2"]}
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "chief"}}))
     config = est.tpu.RunConfig(strategy="multi_worker_mirrored")
+    # Starts no server.
+    monkeypatch.setattr(MultiWorkerRuntime, "begin_training", lambda runtime: Connection())
     with pytest.raises(HookInLoopError, match="iterations_per_loop=1"):
         train_setup.run_with_loops(run, config, make_training_runtime(config))
     assert configs == [config]
