@@ -165,6 +165,8 @@ def number_collectives(strategy: tf.distribute.MultiWorkerMirroredStrategy, firs
     `_instance_key_table` 2.16 to 2.21.
     """
     keys = strategy.extended._collective_keys
+    for device in strategy.extended.worker_devices:
+        keys.get_group_key([device])  # Else made for the first local variable, numbered from 100.
     with keys._lock:
         for devices in keys._instance_key_table.values():
             devices.update(dict.fromkeys(devices, _cross_device.INSTANCE_KEY_START_NUMBER + first))

@@ -143,7 +143,7 @@ class InputPosition(tf.compat.v1.train.CheckpointSaverListener):
 
     @property
     def has_copies(self) -> bool:
-        """Whether replicas update any variable alone; the same on all workers."""
+        """Whether replicas of this worker update any variable alone."""
         return bool(self._copies)
 
     def save(self, session: tf.compat.v1.Session, step: int) -> None:
@@ -239,6 +239,8 @@ class InputPosition(tf.compat.v1.train.CheckpointSaverListener):
 
     def finds_copies(self, step: int) -> bool:
         """Returns whether this worker's copies at `step` are saved for as many replicas."""
+        if not self._copies:
+            return True
         path = self._path_of(step)
         if path is None:
             return False
@@ -258,8 +260,8 @@ class InputPosition(tf.compat.v1.train.CheckpointSaverListener):
         All workers must do this, or none: the checkpoint's value combines the copies of all, and
         mixing some restored copies with values from it would give a different mean or sum.
         """
-        path = self._path_of(step)
-        self._copies_saver.restore(session, path)
+        if self._copies:
+            self._copies_saver.restore(session, self._path_of(step))
 
     def _path_of(self, step: int) -> str | None:
         """Returns the path of the position at `step`; None if there is none."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import functools
-import itertools
 import queue
 import threading
 import time
@@ -30,7 +29,6 @@ _CALL_SECS = 5.0
 # How long to wait after a failure for the others to end their calls.
 _PATIENCE_SECS = 30.0
 _MAX_LENGTH = 300
-_trainings = itertools.count()
 _ENDED = "ended_training"
 _NUMBERED = b"training number "
 
@@ -50,9 +48,10 @@ class FailureNotices:
       number: the number of the training in this process.
     """
 
+    _next_number: ClassVar[int] = 0
     # The notice of the last training that failed before this worker had joined the others, as some
     # of them may not have started by then.
-    _last_words: ClassVar[bytes] = b""
+    _undelivered: ClassVar[bytes] = b""
 
     def __init__(self, cluster: Cluster, protocol: str | None) -> None:
         """Connects to no server yet.
@@ -68,12 +67,13 @@ class FailureNotices:
         }
         self._own = (str(cluster.task_type), cluster.task_id)
         self._others = [task for task in self._addresses if task != self._own]
-        self.number = next(_trainings)
-        self._training = b"%s%d" % (_NUMBERED, self.number)
+        self.number = FailureNotices._next_number
+        FailureNotices._next_number += 1
+        self._training = self._numbered = b"%s%d" % (_NUMBERED, self.number)
         self._is_joining = self._has_begun = self._has_failed = False
         self._have_all_come = threading.Event()
         # The tasks to write to, with the key and the text.
-        self._unsaid: queue.SimpleQueue[tuple[_Task, str, bytes]] = queue.SimpleQueue()
+        self._outbox: queue.SimpleQueue[tuple[_Task, str, bytes]] = queue.SimpleQueue()
 
     @contextlib.contextmanager
     def telling_before_joining(self) -> Iterator[None]:
@@ -87,7 +87,7 @@ class FailureNotices:
             if not self._is_joining:
                 self.tell(error)
                 self._on(self._own, _ENDED, functools.partial(_write, self._training))
-                FailureNotices._last_words = self._notice_of(error)
+                FailureNotices._undelivered = self._notice_of(error)
             raise
 
     def join(self) -> None:
@@ -102,9 +102,9 @@ class FailureNotices:
           on_failure: called in another thread, with the name of the worker, with its error, and
             with a function that returns when this worker should end its calls.
         """
-        if self._last_words:
-            self._say(_key_of(self._own), self._last_words)
-            FailureNotices._last_words = b""
+        if self._undelivered:
+            self._send_to_others(_key_of(self._own), self._undelivered)
+            FailureNotices._undelivered = b""
         device, is_over = _device_of(self._own), threading.Event()
         with tf.Graph().as_default() as graph:
             failures = {task: SharedText(_key_of(task), device) for task in self._others}
@@ -118,7 +118,7 @@ class FailureNotices:
                     with contextlib.suppress(tf.errors.DeadlineExceededError):
                         lost = self._find_failed(read_written(failures, session))
                         if lost is None and not self._have_all_come.is_set():
-                            lost = self._take_in(read_written(arrivals, session))
+                            lost = self._note_arrivals(read_written(arrivals, session))
                         if lost is not None:
                             self._has_failed = True
                             on_failure(*lost, self._wait_for_turn)
@@ -139,17 +139,20 @@ class FailureNotices:
 
     def _find_failed(self, failures: Mapping[_Task, bytes]) -> tuple[str, str] | None:
         """Returns the name of a worker whose training has failed, and its error; or None."""
-        for task, text in failures.items():
-            training, _, what = text.partition(b"\n")
-            if self._is_of_this(training):
-                return task_name(*task), what.decode()
+        notices = {task: text.partition(b"\n") for task, text in failures.items()}
+        for is_it in (self._is_this, self._is_of_this):  # First what was said of this one itself.
+            for task, (training, _, what) in notices.items():
+                if is_it(training):
+                    return task_name(*task), what.decode()
         return None
 
-    def _take_in(self, arrivals: Mapping[_Task, bytes]) -> tuple[str, str] | None:
+    def _note_arrivals(self, arrivals: Mapping[_Task, bytes]) -> tuple[str, str] | None:
         """Notes whether all have come; returns the name of a worker that will not, and why."""
         for task, training in arrivals.items():
             if self._is_later(training):
-                return task_name(*task), "it has begun a later training"
+                # If this process was restarted alone, its next training is the one they wait in.
+                FailureNotices._next_number = self._number_of(training)
+                return task_name(*task), "it is in a later training, without this worker"
         if all(arrivals.get(task) == self._training for task in self._others):
             self._have_all_come.set()
         return None
@@ -163,24 +166,32 @@ class FailureNotices:
         Args:
           wait: waits until the event is set, or raises an error if a worker is lost.
         """
-        self._say(_arrival_of(self._own), self._training)
+        self._send_to_others(_arrival_of(self._own), self._training)
         wait(self._have_all_come)
 
     def _poll_secs(self) -> float:
-        is_waited_for = not self._have_all_come.is_set() or not self._unsaid.empty()
+        is_waited_for = not self._has_begun or not self._outbox.empty()
         return _SHORT_POLL_SECS if is_waited_for else _POLL_SECS
 
-    def _say(self, key: str, text: bytes) -> None:
+    def _send_to_others(self, key: str, text: bytes) -> None:
         """Writes to all others, in the thread of `opened`, until each has it."""
         for task in self._others:
-            self._unsaid.put((task, key, text))
+            self._outbox.put((task, key, text))
 
     def _deliver(self) -> None:
-        """Writes what is to be said once, and keeps what cannot be delivered yet."""
-        for _ in range(self._unsaid.qsize()):
-            task, key, text = self._unsaid.get()
-            if not self._on(task, key, functools.partial(_write, text)):
-                self._unsaid.put((task, key, text))
+        """Writes what is in the outbox; what cannot be delivered yet stays there."""
+        messages = [self._outbox.get() for _ in range(self._outbox.qsize())]
+        if not messages:
+            return
+
+        def write(message: tuple[_Task, str, bytes]) -> bool:
+            task, key, text = message
+            return self._on(task, key, functools.partial(_write, text))
+
+        with concurrent.futures.ThreadPoolExecutor(len(messages)) as threads:
+            for message, is_delivered in zip(messages, threads.map(write, messages), strict=True):
+                if not is_delivered:
+                    self._outbox.put(message)
 
     def begin(self, training: bytes) -> None:
         """Sets the id of the training, on which all workers have agreed."""
@@ -196,12 +207,17 @@ class FailureNotices:
         return b"\n".join([self._training, _in_one_line(error).encode()])
 
     def _is_of_this(self, training: bytes) -> bool:
-        """Returns whether a worker that speaks of `training` speaks of this one, or has left it."""
-        return training == self._training or (not self._has_begun and self._is_later(training))
+        """Returns whether a worker that names `training` means this one, or has left it."""
+        return self._is_this(training) or (not self._has_begun and self._is_later(training))
+
+    def _is_this(self, training: bytes) -> bool:
+        return training in (self._training, self._numbered)
 
     def _is_later(self, training: bytes) -> bool:
-        number = training.removeprefix(_NUMBERED)
-        return number != training and int(number) > self.number
+        return training.startswith(_NUMBERED) and self._number_of(training) > self.number
+
+    def _number_of(self, training: bytes) -> int:
+        return int(training.removeprefix(_NUMBERED))
 
     def _wait_for_turn(self) -> None:
         """Waits until the worker that comes next in the ring of collectives has ended its calls.

@@ -78,11 +78,22 @@ def build_metrics(metric_ops: Sequence[dict[str, Any]], new_ops: Sequence[tf.Ope
                     )
                 update_ops[replica].extend(assignments)
                 of_keras.update(assignments)
-    # Keras reads and assigns in the order of the code. What the updates do not need, such as
-    # another metric's value, must run without a batch, so it does not wait for them.
-    needed = ops_behind(of_keras, set(new_ops))
-    build_order([op for op in new_ops if op in needed], of_keras)
+    _order_updates(of_keras, list(values.values()), new_ops)
     return Metrics(values, update_ops)
+
+
+def _order_updates(
+    of_keras: set[tf.Operation], values: Sequence[Any], new_ops: Sequence[tf.Operation]
+) -> None:
+    """Lets the updates of Keras metrics read and assign in the order of the code.
+
+    What only the metrics' values need must run without a batch, so it waits for no update.
+    """
+    made = set(new_ops)
+    needed = ops_behind(of_keras, made)
+    tensors = tf.nest.flatten(values, expand_composites=True)
+    unordered = ops_behind([tensor.op for tensor in tensors], made)
+    build_order([op for op in new_ops if op in needed], of_keras, left_to_hooks=unordered)
 
 
 def check_metric_names(metric_ops: Mapping[str, Any]) -> None:
@@ -105,9 +116,30 @@ def keep_metrics_local(metric_ops: Mapping[str, Any]) -> None:
     `tf.compat.v1.metrics` makes local variables itself. Those of Keras 3 metrics are global, and
     those of tf-keras metrics are in no collection.
     """
-    for metric in metric_ops.values():
-        if not isinstance(metric, tuple | list):
-            keep_local([part for parts in _tf.metric_variables(metric) for part in parts])
+    keep_local(_parts_of_keras_metrics(metric_ops))
+
+
+def keep_others_global(
+    variables: Sequence[tf.Variable], metric_ops: Sequence[Mapping[str, Any]]
+) -> None:
+    """Makes local variables of Keras metrics that are in no replica's metrics global again.
+
+    Training may have saved them.
+    """
+    listed = {id(part) for ops in metric_ops for part in _parts_of_keras_metrics(ops)}
+    others = [v for v in variables if listed.isdisjoint(map(id, _tf.copies(v)))]
+    ids = {id(copy) for variable in others for copy in _tf.copies(variable)}
+    keys = tf.compat.v1.GraphKeys
+    graph = _tf.outer_graphs(tf.compat.v1.get_default_graph())[-1]
+    local = graph.get_collection_ref(keys.LOCAL_VARIABLES)
+    local[:] = [v for v in local if ids.isdisjoint(map(id, _tf.copies(v)))]
+    graph.get_collection_ref(keys.GLOBAL_VARIABLES).extend(others)
+
+
+def _parts_of_keras_metrics(metric_ops: Mapping[str, Any]) -> list[tf.Variable]:
+    """Returns each copy of the variables of Keras metrics."""
+    metrics = [metric for metric in metric_ops.values() if not isinstance(metric, tuple | list)]
+    return [part for metric in metrics for parts in _tf.metric_variables(metric) for part in parts]
 
 
 def keep_local(parts: Sequence[tf.Variable]) -> None:

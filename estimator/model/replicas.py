@@ -28,7 +28,7 @@ from estimator.model.failure_hints import (
 )
 from estimator.model.outside_values import OutsideValues
 from estimator.model.precision import compiling, computing_in
-from estimator.model.reduction import keep_local, keep_metrics_local
+from estimator.model.reduction import keep_local, keep_metrics_local, keep_others_global
 from estimator.model.scaffold import build_scaffold
 from estimator.model.variable_names import marking_get_variable, without_mark
 from estimator.randomness.seed import python_seed
@@ -233,8 +233,10 @@ def build_replicas(
         if hoist is not None:
             build_table_initializers(hoist)
     apart = set(saver_ops)
-    for replica in replicas:
-        keep_metrics_local(replica.spec.eval_metric_ops)
+    metric_ops = [replica.spec.eval_metric_ops for replica in replicas]
+    for ops in metric_ops:
+        keep_metrics_local(ops)
+    keep_others_global(watch.metric_variables, metric_ops)
     return Replicas(
         outputs=replicas,
         new_ops=[op for op in watch.new_ops() if op not in apart],
@@ -276,6 +278,7 @@ class VariableWatch:
       keras_variables: handles of the variables that Keras layers and optimizers made.
       variables: all new variables.
       initializers: the initializers of the new variables.
+      metric_variables: those of Keras 3 metrics in an evaluation, which are local for now.
       lifted_ops: what initial values are made of in a loop's body, and its copies outside.
     """
 
@@ -284,6 +287,7 @@ class VariableWatch:
     keras_variables: list[tf.Tensor]
     variables: list[tf.Variable]
     initializers: set[tf.Operation]
+    metric_variables: list[tf.Variable]
     lifted_ops: dict[tf.Operation, tf.Operation]
 
     def ops_before(self) -> list[tf.Operation]:
@@ -303,7 +307,7 @@ def watching_variables(mode: str) -> Iterator[VariableWatch]:
     Assignments of Keras in branches and loops run in training; elsewhere only those of metrics do.
     """
     graph = tf.compat.v1.get_default_graph()
-    watch = VariableWatch(graph, len(graph.get_operations()), [], [], set(), {})
+    watch = VariableWatch(graph, len(graph.get_operations()), [], [], set(), [], {})
     metrics: set[Any] = set()
 
     def is_wanted(handle: tf.Tensor) -> bool:
@@ -319,10 +323,14 @@ def watching_variables(mode: str) -> Iterator[VariableWatch]:
         watch.variables.append(variable)
         if _tf.is_called_by_keras("metrics"):
             metrics.update(copy.handle.ref() for copy in _tf.copies(variable))
-            if kwargs.get("collections") == [] or mode != ModeKeys.TRAIN:
-                # Nothing else would initialize tf-keras's, which are in no collection. Keras 3's
-                # are global, and no checkpoint holds those of an evaluation.
+            if kwargs.get("collections") == []:
+                # A tf-keras variable in no collection, which nothing else would initialize in a
+                # session.
                 keep_local(_tf.copies(variable))
+            elif mode == ModeKeys.EVAL:
+                # A saver that `model_fn` makes must not hold what no checkpoint has.
+                keep_local(_tf.copies(variable))
+                watch.metric_variables.append(variable)
         if _tf.is_called_by_keras():
             watch.keras_variables.extend(copy.handle for copy in _tf.copies(variable))
         return variable

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -120,8 +121,13 @@ def _feeds(feeds: Sequence[Any], name: str, hoist: Hoist | None) -> dict[Any, An
             )
     pairs = [(key, value) for feed in given for key, value in feed.items()]
     if hoist is not None:
-        argument = f"The `{name}` of the Scaffold"
-        pairs = [(hoist.build(argument, _flat(key)[0]), value) for key, value in pairs]
+        build = functools.partial(hoist.build, f"The `{name}` of the Scaffold")
+        pairs = [
+            (tf.nest.map_structure(build, key, expand_composites=True), value)
+            if isinstance(key, tf.SparseTensor)
+            else (build(_flat(key)[0]), value)
+            for key, value in pairs
+        ]
     return dict(pairs) if given else None
 
 

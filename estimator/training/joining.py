@@ -74,7 +74,6 @@ def joined(training: OpenTraining) -> Iterator[WatchedTasks]:
         return _tf.InterruptibleSession(connection.target, graph, connection.session_config, wait)
 
     wait = functools.partial(needed.wait_for, check=stop.check_waiting)
-    worker_group.join()
     with contextlib.closing(needed):
         needed.wait(timeout_secs, _waiting_check(training))
         with (
@@ -83,6 +82,7 @@ def joined(training: OpenTraining) -> Iterator[WatchedTasks]:
             _telling_failure(worker_group, needed),
             needed.watched(),
         ):
+            worker_group.join()
             worker_group.check_consistency(_equal(training), open_session, wait)
             with contextlib.closing(TaskHealth(connection.replaceable, peer_secs)) as replaceable:
                 # After SIGTERM, a call that hangs must not use up the time that is left.
@@ -145,6 +145,7 @@ def _check_left(training: OpenTraining) -> None:
     max_steps = training.request.max_steps
     if is_training_over(training.config, max_steps):
         warn_of_absent_tasks(", ".join(training.request.connection.needed))
+        training.worker_group.join()  # That this one ends is no failure, of which others hear.
         raise NothingLeftError(
             f"Training has reached `max_steps` ({max_steps}), and other tasks have ended. To train "
             "on, raise it and start all tasks again."

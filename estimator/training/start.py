@@ -117,9 +117,10 @@ def _restore_copies(
     saved_step: int,
 ) -> None:
     """Restores each replica's own copies of variables, on all workers or on none."""
-    if position is None or not position.has_copies:
-        return
     worker_group = training.worker_group
+    # The workers may differ in what they have: `model_fn` may assign a variable on the chief alone.
+    if position is None or (worker_group.decides_alone and not position.has_copies):
+        return
     number = worker_group.first_without(session, position.finds_copies(saved_step))
     if number is None:
         position.restore_copies(session, saved_step)

@@ -57,6 +57,10 @@ def together(model_dir):
     loads = make_model_fn(f"{own}/count", "count", count_model_fn)
     made = est.Estimator(loads if config.is_chief else count_model_fn, config=config)
     made.train(numbers(None), max_steps=1)
+    config = model.config.replace(model_dir=f"{own}/chief_counts")
+    for max_steps in (1, 2):
+        made = est.Estimator(chief_counts_model_fn, config=config)
+        made.train(numbers(None), max_steps=max_steps)
 
 
 def count_model_fn(features, labels, mode):
@@ -70,6 +74,16 @@ def count_model_fn(features, labels, mode):
         aggregation=tf.VariableAggregation.SUM,
     )
     return average_model_fn(features, labels, mode)
+
+
+def chief_counts_model_fn(features, labels, mode, config):
+    """The chief alone counts its steps, which it saves; the others know nothing of that."""
+    spec = average_model_fn(features, labels, mode)
+    zeros = tf.compat.v1.zeros_initializer()
+    count = tf.compat.v1.get_variable("chiefs", [], initializer=zeros, trainable=False)
+    if config.is_chief:
+        spec = spec.replace(train_op=tf.group(spec.train_op, count.assign_add(1.0)))
+    return spec
 
 
 def make_model_fn(old, name="w", begin=average_model_fn):

@@ -40,6 +40,8 @@ def test_workers_end_at_the_step_of_a_hook_and_need_nobody_elses_files(tmp_path)
     for name in ("count", "warm_count", "init_count"):
         newest = est.Estimator(average_model_fn, str(tmp_path / "0" / name))
         assert newest.get_variable_value("count") == 2
+    newest = est.Estimator(average_model_fn, str(tmp_path / "0" / "chief_counts"))
+    assert newest.get_variable_value("chiefs") == 2
     # An average begins with the weight of the old model, not with the initializer's.
     for name in ("average_init", "average_warm"):
         newest = est.Estimator(average_model_fn, str(tmp_path / "0" / name))

@@ -159,3 +159,47 @@ def test_updates_run_in_the_order_of_the_code(metrics, strategy, tmp_path):
         for _ in range(5):
             results = model.evaluate(input_fn)
             assert {name: results[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
+def test_what_training_has_counted_and_saved_is_there_in_other_modes(strategy, tmp_path):
+    def model_fn(features, mode):
+        w = V1.get_variable("w", [])
+        seen = keras.metrics.Mean(name="seen")
+        if mode == est.ModeKeys.TRAIN:
+            seen.update_state(features)
+        value = seen.result()
+        return est.EstimatorSpec(
+            mode,
+            predictions=features - value,
+            loss=tf.square(w),
+            train_op=V1.train.get_global_step().assign_add(1),
+            eval_metric_ops={"seen": V1.metrics.mean(value)},
+        )
+
+    with est.Estimator(model_fn, tmp_path, est.RunConfig(**strategy)) as model:
+        model.train(input_fn, steps=1)
+        # Each replica has seen one batch of two numbers.
+        value = np.mean(NUMBERS[: 2 * strategy.get("num_replicas", 1)])
+        assert model.evaluate(input_fn)["seen"] == pytest.approx(value)
+        np.testing.assert_allclose(list(model.predict(input_fn)), NUMBERS - value)
+
+
+def test_a_value_between_the_updates_of_two_metrics_counts_no_batch_again(tmp_path):
+    def model_fn(features, mode):
+        metrics = {}
+        if mode == est.ModeKeys.EVAL:
+            first, second = keras.metrics.Sum(name="first"), keras.metrics.Sum(name="second")
+            first.update_state(features)
+            between = first.result()
+            second.update_state(between)
+            metrics = {"first": first, "second": second, "between": (between, tf.no_op())}
+        loss, step = tf.square(V1.get_variable("w", [])), V1.train.get_global_step()
+        return est.EstimatorSpec(
+            mode, loss=loss, train_op=step.assign_add(1), eval_metric_ops=metrics
+        )
+
+    with est.Estimator(model_fn, tmp_path) as model:
+        model.train(input_fn, steps=1)
+        results = model.evaluate(input_fn)
+    assert (results["first"], results["between"]) == (NUMBERS.sum(), NUMBERS.sum())

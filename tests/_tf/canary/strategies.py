@@ -133,24 +133,29 @@ def a_strategy_has_as_many_devices_as_asked_for():
 @checks("number_collectives")
 def workers_agree_on_the_next_collective_whatever_they_built_before():
     def build(num_reductions):
+        def reduce():
+            for _ in range(num_reductions):
+                tf.distribute.get_replica_context().all_reduce("SUM", tf.ones([2]))
+
         with tf.Graph().as_default() as graph, strategy.scope():
-
-            def reduce():
-                for _ in range(num_reductions):
-                    tf.distribute.get_replica_context().all_reduce("SUM", tf.ones([2]))
-
+            V1.get_variable("local", [2], collections=["local_variables"])
             strategy.extended.call_for_each_replica(reduce)
-        reductions = [op for op in graph.get_operations() if op.type == "CollectiveReduceV2"]
-        return [tf.get_static_value(op.inputs[3]) for op in reductions]
+        ops = graph.get_operations()
+        sums = [op.inputs[3] for op in ops if op.type == "CollectiveReduceV2"]
+        sends = [op for op in ops if op.type == "CollectiveBcastSend"]
+        keys = [op.get_attr("instance_key") for op in sends]
+        return [*keys, *map(tf.get_static_value, sums)]
 
     with tf.Graph().as_default():
-        strategy = multi_worker(num_devices=1)
+        strategy = multi_worker(num_devices=2)
+    _tf.number_collectives(strategy, 1000)  # Before this worker has built anything.
     first = build(1)
-    assert len(first) == 1
+    assert len(first) == 3
+    assert min(first) >= 1000
     for num_before in (1, 3):
-        assert build(num_before)[0] > first[0]
+        assert build(num_before) != first
         _tf.number_collectives(strategy, 1000)
-        assert build(1) == [first[0] + 1000]
+        assert build(1) == first
 
 
 @checks("initializers_without_broadcast")
