@@ -116,43 +116,39 @@ def keep_metrics_local(metric_ops: Mapping[str, Any]) -> None:
     `tf.compat.v1.metrics` makes local variables itself. Those of Keras 3 metrics are global, and
     those of tf-keras metrics are in no collection.
     """
-    keep_local(_parts_of_keras_metrics(metric_ops))
-
-
-def keep_others_global(
-    variables: Sequence[tf.Variable], metric_ops: Sequence[Mapping[str, Any]]
-) -> None:
-    """Makes local variables of Keras metrics that are in no replica's metrics global again.
-
-    Training may have saved them.
-    """
-    listed = {id(part) for ops in metric_ops for part in _parts_of_keras_metrics(ops)}
-    others = [v for v in variables if listed.isdisjoint(map(id, _tf.copies(v)))]
-    ids = {id(copy) for variable in others for copy in _tf.copies(variable)}
-    keys = tf.compat.v1.GraphKeys
-    graph = _tf.outer_graphs(tf.compat.v1.get_default_graph())[-1]
-    local = graph.get_collection_ref(keys.LOCAL_VARIABLES)
-    local[:] = [v for v in local if ids.isdisjoint(map(id, _tf.copies(v)))]
-    graph.get_collection_ref(keys.GLOBAL_VARIABLES).extend(others)
-
-
-def _parts_of_keras_metrics(metric_ops: Mapping[str, Any]) -> list[tf.Variable]:
-    """Returns each copy of the variables of Keras metrics."""
-    metrics = [metric for metric in metric_ops.values() if not isinstance(metric, tuple | list)]
-    return [part for metric in metrics for parts in _tf.metric_variables(metric) for part in parts]
+    for metric in metric_ops.values():
+        if not isinstance(metric, tuple | list):
+            keep_local([part for parts in _tf.metric_variables(metric) for part in parts])
 
 
 def keep_local(parts: Sequence[tf.Variable]) -> None:
     """Moves variables, each a single copy, to the collection of local variables."""
-    keys = tf.compat.v1.GraphKeys
-    graph = _tf.outer_graphs(tf.compat.v1.get_default_graph())[-1]
-    ids = {id(part) for part in parts}
-    for key in (keys.GLOBAL_VARIABLES, keys.TRAINABLE_VARIABLES):
-        collection = graph.get_collection_ref(key)
-        collection[:] = [v for v in collection if ids.isdisjoint(map(id, _tf.copies(v)))]
-    local = graph.get_collection_ref(keys.LOCAL_VARIABLES)
+    take_out(parts)
+    local = _collection(tf.compat.v1.GraphKeys.LOCAL_VARIABLES)
     there = {id(copy) for variable in local for copy in _tf.copies(variable)}
     local.extend(part for part in parts if id(part) not in there)
+
+
+def take_out(parts: Sequence[tf.Variable]) -> None:
+    """Takes variables, each a single copy, out of the collections of global variables."""
+    ids = {id(part) for part in parts}
+    keys = tf.compat.v1.GraphKeys
+    for key in (keys.GLOBAL_VARIABLES, keys.TRAINABLE_VARIABLES):
+        collection = _collection(key)
+        collection[:] = [v for v in collection if ids.isdisjoint(map(id, _tf.copies(v)))]
+
+
+def put_back(variables: Sequence[tf.Variable]) -> None:
+    """Makes those variables global again that nobody has made local since `take_out`."""
+    keys = tf.compat.v1.GraphKeys
+    local = {id(copy) for v in _collection(keys.LOCAL_VARIABLES) for copy in _tf.copies(v)}
+    left = (v for v in variables if local.isdisjoint(map(id, _tf.copies(v))))
+    _collection(keys.GLOBAL_VARIABLES).extend(left)
+
+
+def _collection(key: str) -> list[Any]:
+    graph = _tf.outer_graphs(tf.compat.v1.get_default_graph())[-1]
+    return graph.get_collection_ref(key)
 
 
 def _writes(

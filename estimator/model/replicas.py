@@ -28,7 +28,7 @@ from estimator.model.failure_hints import (
 )
 from estimator.model.outside_values import OutsideValues
 from estimator.model.precision import compiling, computing_in
-from estimator.model.reduction import keep_local, keep_metrics_local, keep_others_global
+from estimator.model.reduction import keep_local, keep_metrics_local, put_back, take_out
 from estimator.model.scaffold import build_scaffold
 from estimator.model.variable_names import marking_get_variable, without_mark
 from estimator.randomness.seed import python_seed
@@ -233,10 +233,9 @@ def build_replicas(
         if hoist is not None:
             build_table_initializers(hoist)
     apart = set(saver_ops)
-    metric_ops = [replica.spec.eval_metric_ops for replica in replicas]
-    for ops in metric_ops:
-        keep_metrics_local(ops)
-    keep_others_global(watch.metric_variables, metric_ops)
+    for replica in replicas:
+        keep_metrics_local(replica.spec.eval_metric_ops)
+    put_back(watch.metric_variables)  # Training may have saved the others.
     return Replicas(
         outputs=replicas,
         new_ops=[op for op in watch.new_ops() if op not in apart],
@@ -278,7 +277,7 @@ class VariableWatch:
       keras_variables: handles of the variables that Keras layers and optimizers made.
       variables: all new variables.
       initializers: the initializers of the new variables.
-      metric_variables: those of Keras 3 metrics in an evaluation, which are local for now.
+      metric_variables: those of Keras 3 metrics in an evaluation, which are in no collection yet.
       lifted_ops: what initial values are made of in a loop's body, and its copies outside.
     """
 
@@ -329,7 +328,7 @@ def watching_variables(mode: str) -> Iterator[VariableWatch]:
                 keep_local(_tf.copies(variable))
             elif mode == ModeKeys.EVAL:
                 # A saver that `model_fn` makes must not hold what no checkpoint has.
-                keep_local(_tf.copies(variable))
+                take_out(_tf.copies(variable))
                 watch.metric_variables.append(variable)
         if _tf.is_called_by_keras():
             watch.keras_variables.extend(copy.handle for copy in _tf.copies(variable))
