@@ -158,7 +158,7 @@ def initializers_without_broadcast(
 
 
 def number_collectives(strategy: tf.distribute.MultiWorkerMirroredStrategy, first: int) -> None:
-    """Numbers the collectives of graphs that are built from now on from a number.
+    """Numbers the collectives of graphs that are built later, beginning with `first`.
 
     Otherwise TensorFlow counts on, so that workers of which one has built another graph than the
     others would never meet again. `_collective_keys` of the extended class and its

@@ -71,7 +71,7 @@ class FailureNotices:
         FailureNotices._next_number += 1
         self._training = self._numbered = b"%s%d" % (_NUMBERED, self.number)
         self._is_joining = self._has_begun = self._has_failed = False
-        self._have_all_come = threading.Event()
+        self._have_all_arrived = threading.Event()
         # The tasks to write to, with the key and the text.
         self._outbox: queue.SimpleQueue[tuple[_Task, str, bytes]] = queue.SimpleQueue()
 
@@ -117,7 +117,7 @@ class FailureNotices:
                     self._deliver()
                     with contextlib.suppress(tf.errors.DeadlineExceededError):
                         lost = self._find_failed(read_written(failures, session))
-                        if lost is None and not self._have_all_come.is_set():
+                        if lost is None and not self._have_all_arrived.is_set():
                             lost = self._note_arrivals(read_written(arrivals, session))
                         if lost is not None:
                             self._has_failed = True
@@ -140,25 +140,28 @@ class FailureNotices:
     def _find_failed(self, failures: Mapping[_Task, bytes]) -> tuple[str, str] | None:
         """Returns the name of a worker whose training has failed, and its error; or None."""
         notices = {task: text.partition(b"\n") for task, text in failures.items()}
-        for is_it in (self._is_this, self._is_of_this):  # First what was said of this one itself.
+        for is_it in (
+            self._is_this,
+            self._concerns_this,
+        ):  # First what was said of this one itself.
             for task, (training, _, what) in notices.items():
                 if is_it(training):
                     return task_name(*task), what.decode()
         return None
 
     def _note_arrivals(self, arrivals: Mapping[_Task, bytes]) -> tuple[str, str] | None:
-        """Notes whether all have come; returns the name of a worker that will not, and why."""
+        """Notes whether all have arrived; returns the name of one that will not, and why."""
         for task, training in arrivals.items():
             if self._is_later(training):
                 # If this process was restarted alone, its next training is the one they wait in.
                 FailureNotices._next_number = self._number_of(training)
                 return task_name(*task), "it is in a later training, without this worker"
         if all(arrivals.get(task) == self._training for task in self._others):
-            self._have_all_come.set()
+            self._have_all_arrived.set()
         return None
 
     def meet(self, wait: Callable[[threading.Event], None]) -> None:
-        """Waits until all workers have come here, which one that has failed before does not.
+        """Waits until all workers have arrived here, which one that has failed before does not.
 
         In a collective, they could not wait for it: if such a call is cancelled before all have
         joined it, TensorFlow lets no collective of the process run again.
@@ -167,7 +170,7 @@ class FailureNotices:
           wait: waits until the event is set, or raises an error if a worker is lost.
         """
         self._send_to_others(_arrival_of(self._own), self._training)
-        wait(self._have_all_come)
+        wait(self._have_all_arrived)
 
     def _poll_secs(self) -> float:
         is_waited_for = not self._has_begun or not self._outbox.empty()
@@ -206,7 +209,7 @@ class FailureNotices:
     def _notice_of(self, error: BaseException) -> bytes:
         return b"\n".join([self._training, _in_one_line(error).encode()])
 
-    def _is_of_this(self, training: bytes) -> bool:
+    def _concerns_this(self, training: bytes) -> bool:
         """Returns whether a worker that names `training` means this one, or has left it."""
         return self._is_this(training) or (not self._has_begun and self._is_later(training))
 
@@ -232,7 +235,7 @@ class FailureNotices:
     def _wait_until_ended(self, ended: SharedText, session: tf.compat.v1.Session) -> None:
         """Waits until a worker has ended its calls, or for `_PATIENCE_SECS`."""
         end = time.monotonic() + _PATIENCE_SECS
-        while not self._is_of_this(ended.read(session)) and time.monotonic() < end:
+        while not self._concerns_this(ended.read(session)) and time.monotonic() < end:
             time.sleep(_POLL_SECS / 5)
 
     def _on_others(self, key: str, call: _Call) -> None:

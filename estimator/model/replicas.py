@@ -226,9 +226,7 @@ def build_replicas(
     ):
         outputs = strategy.extended.call_for_each_replica(build_one)
         replicas = list(strategy.experimental_local_results(outputs))
-        hoist = None
-        if _tf.is_loop_body(watch.graph):
-            hoist = Hoist(waits, watch.num_ops_before, watch.lifted_ops)
+        hoist = _make_hoist(watch, waits)
         replicas[0] = with_one_scaffold(replicas, hoist)
         if hoist is not None:
             build_table_initializers(hoist)
@@ -244,6 +242,12 @@ def build_replicas(
         variables=watch.variables,
         hoist=hoist,
     )
+
+
+def _make_hoist(watch: VariableWatch, waits: Waits) -> Hoist | None:
+    if not _tf.is_loop_body(watch.graph):
+        return None
+    return Hoist(waits, watch.num_ops_before, watch.lifted_ops)
 
 
 def _waits_noted(graph: tf.Graph) -> contextlib.AbstractContextManager[Waits]:

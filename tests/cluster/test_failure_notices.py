@@ -46,18 +46,18 @@ def test_once_begun_only_failures_of_this_training_count(notices, named):
     assert notices._find_failed({CHIEF: named + b"\nOSError: now"}) == ("the chief", "OSError: now")
 
 
-def test_all_have_come_when_each_is_in_this_training(notices):
+def test_all_have_arrived_when_each_is_in_this_training(notices):
     for arrivals in ({}, {CHIEF: number(3)}, {CHIEF: number(3), OTHER: number(2)}):
         assert notices._note_arrivals(arrivals) is None
-        assert not notices._have_all_come.is_set()
+        assert not notices._have_all_arrived.is_set()
     assert notices._note_arrivals({CHIEF: number(3), OTHER: number(3)}) is None
-    assert notices._have_all_come.is_set()
+    assert notices._have_all_arrived.is_set()
 
 
 def test_a_worker_that_was_restarted_alone_meets_the_others_in_its_next_training(notices):
     name, why = notices._note_arrivals({CHIEF: number(3), OTHER: number(8)})
     assert (name, "later training" in why) == ("worker 0", True)
-    assert not notices._have_all_come.is_set()
+    assert not notices._have_all_arrived.is_set()
     assert FailureNotices._next_number == 8
 
 
