@@ -103,7 +103,6 @@ from estimator._tf.keras import (
     compiled_metrics,
     copied_lookup,
     copy_trainable,
-    fresh_keras_names,
     keras_constraints_shared,
     keras_functions_trusted,
     keras_layers,
@@ -113,7 +112,6 @@ from estimator._tf.keras import (
     names_without_weight_decay,
     tf_keras_classes_kept,
     tf_keras_constants_in_graph,
-    tf_keras_names_by_thread,
     tf_keras_updates_of_trained,
     variable_of,
 )
@@ -126,6 +124,11 @@ from estimator._tf.keras_losses import (
     tf_keras_containers,
     tf_keras_means_over_replicas,
     unscaled_keras_losses,
+)
+from estimator._tf.keras_names import (
+    fresh_keras_names,
+    keras_names_as_in_tf_keras,
+    tf_keras_names_by_thread,
 )
 from estimator._tf.optimizers import (
     copied_legacy_optimizer,

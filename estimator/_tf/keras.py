@@ -1,13 +1,11 @@
-"""Private parts of Keras 3 and tf-keras: names of layers, dtype policies, metrics."""
+"""Private parts of Keras 3 and tf-keras: constants, dtype policies, metrics, variables."""
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import functools
 import importlib
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -15,44 +13,6 @@ import tensorflow as tf
 
 from estimator._tf.distribute import copies
 from estimator._tf.patches import Patch, patched, together
-
-
-@contextlib.contextmanager
-def fresh_keras_names() -> Iterator[None]:
-    """Inside, Keras 3 names its first Dense layer `dense` again, as in a new process.
-
-    The counters are per thread and only increase, so that a model that is built twice would get
-    different variable names and not match its checkpoint. `clear_session` would also drop the
-    user's models. `keras.src...global_state` since Keras 3.0.
-    """
-    state = sys.modules.get("keras.src.backend.common.global_state")
-    if state is None:
-        yield
-        return
-    counters = state.get_global_attribute("object_name_uids")
-    state.set_global_attribute("object_name_uids", None)
-    try:
-        yield
-    finally:
-        state.set_global_attribute("object_name_uids", counters)
-
-
-def tf_keras_names_by_thread() -> Patch:
-    """Inside, tf-keras numbers the layers of each replica separately; replicas have own threads.
-
-    By default it numbers layers per graph, so the first replica's names would depend on where
-    replicas wait for each other in `model_fn`. Builds hold a lock. tf-keras 2.16 to 2.21.
-    """
-    backend = sys.modules.get("tf_keras.src.backend")
-    if backend is None:
-        return contextlib.nullcontext()
-    maps: dict[tuple[int, tf.Graph], Any] = {}
-
-    def map_of_thread() -> Any:
-        key = threading.get_ident(), tf.compat.v1.get_default_graph()
-        return maps.setdefault(key, collections.defaultdict(int))
-
-    return patched(backend, "get_default_graph_uid_map", lambda original: map_of_thread)
 
 
 def tf_keras_constants_in_graph() -> Patch:

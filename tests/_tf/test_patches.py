@@ -106,6 +106,7 @@ PATCHES = {
     "keras_constraints_shared": _tf.keras_constraints_shared,
     "keras_control_flow_v2": _tf.keras_control_flow_v2,
     "keras_loss_reductions_noted": _tf.keras_loss_reductions_noted,
+    "keras_names_as_in_tf_keras": _tf.keras_names_as_in_tf_keras,
     "keras_optimizers_in_graphs": _tf.keras_optimizers_in_graphs,
     "keras_sums_over_replicas": lambda: _tf.keras_sums_over_replicas(2),
     "keras_variables_in_v1": _tf.keras_variables_in_v1,

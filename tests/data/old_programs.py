@@ -157,6 +157,44 @@ def make_batch_norm(est: Any) -> Callable:
     return model_fn
 
 
+def make_keras_layers(est: Any) -> Callable:
+    """A classifier of layers and models of Keras that have no names, with Momentum."""
+    keras = tf.keras
+    layers = keras.layers
+
+    class Block(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.first = layers.Dense(4, activation="tanh")
+            self.second = layers.Dense(4)
+            self.norm = layers.BatchNormalization()
+
+        def call(self, x, training=False):
+            return x + self.norm(self.second(self.first(x)), training=training)
+
+    def model_fn(features, labels, mode):
+        dense = layers.Dense(3)
+        x = layers.Dense(4)(dense(dense(features["x"])))
+        x = keras.Sequential([keras.Input([4]), layers.Dense(4), layers.Dense(4)])(x)
+        x = Block()(Block()(x))
+        with tf.name_scope("tower"):
+            x = keras.Sequential([layers.Dense(4, activation="tanh"), layers.Dense(4)])(x)
+        taken = keras.Input([4])
+        x = keras.Model(taken, layers.Dense(4, name="out")(Block()(taken)))(x)
+        logits = layers.Dense(3, name="out")(x)
+        if mode == est.ModeKeys.PREDICT:
+            return est.EstimatorSpec(mode, predictions={"logits": logits})
+        loss = build_loss(logits, labels)
+        accuracy = V1.metrics.accuracy(labels["class"], tf.argmax(logits, axis=1))
+        if mode == est.ModeKeys.EVAL:
+            return est.EstimatorSpec(mode, loss=loss, eval_metric_ops={"accuracy": accuracy})
+        optimizer = V1.train.MomentumOptimizer(0.05, 0.9)
+        train_op = optimizer.minimize(loss, V1.train.get_global_step(), V1.trainable_variables())
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    return model_fn
+
+
 @dataclasses.dataclass(frozen=True)
 class Program:
     """A model function and how it was run.
@@ -182,6 +220,7 @@ PROGRAMS = {
     "mirrored_sgd": Program(make_sgd, is_mirrored=True),
     "tpu_momentum": Program(make_tpu_momentum, tpu_input_fn, is_tpu=True),
     "batch_norm": Program(make_batch_norm),
+    "keras_layers": Program(make_keras_layers),
 }
 
 

@@ -261,14 +261,9 @@ INTERNALS = {
     "listeners_of": (f"{_HOOKS}:CheckpointSaverHook#_listeners",),
     "listening": (f"{_HOOKS}:CheckpointSaverHook#_listeners",),
     # keras.py
-    "fresh_keras_names": (
-        "keras.src.backend.common.global_state:get_global_attribute",
-        "keras.src.backend.common.global_state:set_global_attribute",
-    ),
     "tf_keras_constants_in_graph": (
         "tf_keras.src.engine.base_layer_utils:_UNSAFE_GRAPH_OP_LAYER_CREATION",
     ),
-    "tf_keras_names_by_thread": ("tf_keras.src.backend:get_default_graph_uid_map",),
     "tf_keras_updates_of_trained": ("tf_keras.src.engine.base_layer_v1:Layer.add_update",),
     "tf_keras_classes_kept": ("tf_keras.src.utils.version_utils:swap_class",),
     "keras_policy": (
@@ -325,6 +320,18 @@ INTERNALS = {
     "forget_tf_keras_losses": ("tf_keras.src.engine.base_layer_v1:Layer.add_loss",),
     "last_loss_is_sum": ("tensorflow:Graph#_last_loss_reduction",),
     "keras_loss_reductions_noted": ("keras.src.losses.loss:reduce_weighted_values",),
+    # keras_names.py
+    "fresh_keras_names": (
+        "keras.src.backend.common.global_state:get_global_attribute",
+        "keras.src.backend.common.global_state:set_global_attribute",
+    ),
+    "keras_names_as_in_tf_keras": (
+        "keras.src.backend:name_scope.__enter__",
+        "keras.src.backend:Variable._initialize",
+        "keras.src.backend.common.name_scope:current_path",
+        "keras.src.models.sequential:Sequential",
+    ),
+    "tf_keras_names_by_thread": ("tf_keras.src.backend:get_default_graph_uid_map",),
     # optimizers.py
     "keras_optimizers_in_graphs": (
         "keras.src.optimizers.base_optimizer:BaseOptimizer.add_variable",

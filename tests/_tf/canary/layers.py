@@ -96,15 +96,6 @@ def an_op_knows_the_line_that_made_it():
 # --- keras.py -----------------------------------------------------------------------------------
 
 
-@checks("fresh_keras_names")
-def keras_counts_names_anew():
-    names = []
-    for _ in range(2):
-        with _tf.fresh_keras_names():
-            names.append(keras.layers.Dense(1).name)
-    assert names == ["dense", "dense"]
-
-
 @checks("tf_keras_constants_in_graph")
 def a_functional_model_with_an_op_of_tensorflow_is_made_in_a_loop():
     def make_model(count):
@@ -113,14 +104,6 @@ def a_functional_model_with_an_op_of_tensorflow_is_made_in_a_loop():
             tf_keras.Model(features, tf_keras.layers.Dense(1)(tf.reshape(features, [-1, 2])))
 
     in_loop(make_model)
-
-
-@checks("tf_keras_names_by_thread")
-def tf_keras_counts_names_anew():
-    with tf.Graph().as_default():
-        before = tf_keras.layers.Dense(1).name
-        with _tf.tf_keras_names_by_thread():
-            assert tf_keras.layers.Dense(1).name == before == "dense"
 
 
 @checks("keep_losses_apart")
@@ -400,6 +383,53 @@ def v1_optimizers_and_moving_averages_take_variables_of_keras():
         average = tf.train.ExponentialMovingAverage(0.9)
         average.apply(dense.trainable_variables)
         assert average.average(dense.kernel) is not None
+
+
+# --- keras_names.py -------------------------------------------------------------------------------
+
+
+@checks("fresh_keras_names")
+def keras_counts_names_anew():
+    names = []
+    for _ in range(2):
+        with _tf.fresh_keras_names():
+            names.append(keras.layers.Dense(1).name)
+    assert names == ["dense", "dense"]
+
+
+@checks("keras_names_as_in_tf_keras")
+def variables_and_ops_of_keras_have_the_names_of_tf_keras():
+    class Model(keras.Model):
+        def __init__(self, sequential):
+            super().__init__(name="model")
+            self.dense = sequential([keras.layers.Dense(1), keras.layers.Dense(1, name="last")])
+
+        def call(self, x):
+            return self.dense(x)
+
+    def inside(layers):
+        return keras.Sequential(layers, name="inside")
+
+    with (
+        tf.Graph().as_default() as graph,
+        _tf.fresh_keras_names(),
+        _tf.keras_names_as_in_tf_keras(),
+    ):
+        built = inside([keras.Input([1]), keras.layers.Dense(1)])
+        models = [built, Model(inside), keras.layers.Dense(1)]
+        assert all(model(tf.ones([1, 1])).shape == [1, 1] for model in models)
+        names = [v.value.name for model in models for v in model.weights if v.name == "kernel"]
+    inner = ["model/inside/dense_1/kernel:0", "model/inside/last/kernel:0"]
+    assert names == ["dense/kernel:0", *inner, "dense_2/kernel:0"]
+    assert graph.get_operation_by_name("dense_2/MatMul")
+
+
+@checks("tf_keras_names_by_thread")
+def tf_keras_counts_names_anew():
+    with tf.Graph().as_default():
+        before = tf_keras.layers.Dense(1).name
+        with _tf.tf_keras_names_by_thread():
+            assert tf_keras.layers.Dense(1).name == before == "dense"
 
 
 # --- optimizers.py ------------------------------------------------------------------------------
