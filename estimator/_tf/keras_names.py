@@ -69,6 +69,8 @@ def _with_scopes_of_tf_keras(original: Callable, *, built_in: dict[Any, str]) ->
     def enter(scope: Any) -> Any:
         frame = sys._getframe(1)
         function = frame.f_code.co_name
+        if function == "_maybe_build" and frame.f_back is not None:  # Of Keras 3.16.
+            frame, function = frame.f_back, frame.f_back.f_code.co_name
         if tf.executing_eagerly() or scope.caller is None:
             return original(scope)
         if function == "build_wrapper" and isinstance(scope.caller, sequential):

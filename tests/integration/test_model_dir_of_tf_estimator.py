@@ -16,11 +16,7 @@ from tests import legacy_keras
 from tests.data import old_programs
 from tests.data.old_programs import HERE, MORE_STEPS, NUM_STEPS, V1
 
-NAMES = [  # tf-keras has the layers of `batch_norm`; both libraries have those of `keras_layers`.
-    name
-    for name in old_programs.PROGRAMS
-    if name == "keras_layers" or (name == "batch_norm") == legacy_keras.IS_LEGACY
-]
+NAMES = [name for name in old_programs.PROGRAMS if (name == "batch_norm") == legacy_keras.IS_LEGACY]
 STRATEGIES = {
     "no_strategy": {},
     "mirrored_x2": {"strategy": "mirrored", "num_replicas": 2},
