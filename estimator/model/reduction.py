@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -12,6 +12,7 @@ import tensorflow as tf
 from estimator import _tf
 from estimator.rewrite.graph_walk import ops_behind
 from estimator.rewrite.updates import build_order
+from estimator.spec import EstimatorSpec
 
 # The keys that `evaluate` returns besides the metrics.
 _RESULTS = ("loss", "global_step")
@@ -138,12 +139,40 @@ def take_out(parts: Sequence[tf.Variable]) -> None:
         collection[:] = [v for v in collection if ids.isdisjoint(map(id, _tf.copies(v)))]
 
 
-def put_back(variables: Sequence[tf.Variable]) -> None:
-    """Makes those variables global again that nobody has made local since `take_out`."""
+def settle(variables: Sequence[tf.Variable], specs: Sequence[EstimatorSpec]) -> None:
+    """Settles where the variables of Keras 3 metrics belong that nobody has made local so far.
+
+    Training may have saved those that the results of an evaluation read: they are global. Others,
+    as of a metric that `add_metrics` replaces, are local, for no checkpoint may have them.
+
+    Args:
+      variables: those that `take_out` was given while `model_fn` ran.
+      specs: the result of each replica's `model_fn`.
+    """
     keys = tf.compat.v1.GraphKeys
     local = {id(copy) for v in _collection(keys.LOCAL_VARIABLES) for copy in _tf.copies(v)}
-    left = (v for v in variables if local.isdisjoint(map(id, _tf.copies(v))))
-    _collection(keys.GLOBAL_VARIABLES).extend(left)
+    left = [v for v in variables if local.isdisjoint(map(id, _tf.copies(v)))]
+    if not left:
+        return
+    behind = ops_behind([op for spec in specs for op in _ops_of_results(spec)])
+    for variable in left:
+        parts = _tf.copies(variable)
+        if any(part.handle.op in behind for part in parts):
+            _collection(keys.GLOBAL_VARIABLES).append(variable)
+        else:
+            keep_local(parts)
+
+
+def _ops_of_results(spec: EstimatorSpec) -> Iterator[tf.Operation]:
+    """Yields the ops of the loss, of pairs and of all that uses variables of Keras metrics."""
+    results = [spec.loss]
+    for metric in spec.eval_metric_ops.values():
+        if isinstance(metric, tuple | list):
+            results += tf.nest.flatten(metric, expand_composites=True)
+        else:
+            parts = [part for parts in _tf.metric_variables(metric) for part in parts]
+            yield from (op for part in parts for op in part.handle.consumers())
+    yield from (getattr(result, "op", result) for result in results)
 
 
 def _collection(key: str) -> list[Any]:

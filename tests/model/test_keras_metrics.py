@@ -203,3 +203,37 @@ def test_a_value_between_the_updates_of_two_metrics_counts_no_batch_again(tmp_pa
         model.train(input_fn, steps=1)
         results = model.evaluate(input_fn)
     assert (results["first"], results["between"]) == (NUMBERS.sum(), NUMBERS.sum())
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
+@pytest.mark.parametrize("metrics", [keras.metrics, tf_keras.metrics], ids=["keras", "tf_keras"])
+def test_a_metric_that_only_evaluation_makes_need_not_be_returned(metrics, strategy, tmp_path):
+    """No checkpoint has those of a metric that is replaced or that nothing returns."""
+
+    def model_fn(features, mode):
+        w = V1.get_variable("w", [])
+        made = {}
+        if mode == est.ModeKeys.EVAL:
+            made = {name: metrics.Mean(name=name) for name in ("replaced", "kept", "left")}
+            for metric in made.values():
+                metric.update_state(features)
+            del made["left"]
+        return est.EstimatorSpec(
+            mode,
+            loss=tf.square(w),
+            train_op=V1.train.get_global_step().assign_add(1),
+            eval_metric_ops=made,
+        )
+
+    def metric_fn(features):
+        metric = metrics.Mean(name="other")
+        metric.update_state(2 * features)
+        return {"replaced": metric}
+
+    with est.Estimator(model_fn, tmp_path, est.RunConfig(**strategy)) as model:
+        model.train(input_fn, steps=1)
+        with est.add_metrics(model, metric_fn) as more:
+            for _ in range(2):
+                results = more.evaluate(input_fn)
+                assert results["replaced"] == pytest.approx(2 * NUMBERS.mean())
+                assert results["kept"] == pytest.approx(NUMBERS.mean())
