@@ -179,10 +179,11 @@ def _build_effects(
     )
     done += written_summaries(start.summaries_before) + start.copies
     if plan.workers.is_chief:
-        done += host_call.build_host_call(
-            [output.host_call for output in replicas.outputs],
-            _build_is_host_called(plan.host_call_steps, start.step, models.counting),
-        )
+        is_called = _build_is_host_called(plan.host_call_steps, start.step, models.counting)
+        calls = [output.host_call for output in replicas.outputs]
+        # What the function itself reads, such as the global step, is what the step leaves.
+        with tf.control_dependencies(as_ops(done)):
+            done += host_call.build_host_call(calls, is_called)
     return done
 
 

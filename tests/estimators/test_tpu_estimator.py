@@ -536,6 +536,25 @@ def test_as_estimator_spec_runs_the_host_call_under_an_estimator(form, loop, tmp
         assert host.calls == [([0, 1], [2]), ([2, 3], [2])]
 
 
+@LOOPS
+def test_a_host_call_that_reads_the_global_step_gets_what_the_step_leaves(loop, tmp_path):
+    steps = []
+
+    def host_fn(features):
+        keep = lambda step: (steps.append(int(step)), np.int64(0))[1]  # noqa: E731
+        return tf.numpy_function(keep, [V1.train.get_global_step()], tf.int64, stateful=True)
+
+    def model_fn(features, labels, mode, params):
+        spec = mean_model(features, labels, mode, params)
+        return spec.replace(host_call=(host_fn, [features]))
+
+    with est.tpu.TPUEstimator(
+        model_fn, str(tmp_path), make_config("no_strategy", loop), train_batch_size=1
+    ) as model:
+        model.train(lambda params: numbers(20, 1))
+    assert steps == list(range(1, 21))
+
+
 def test_what_a_host_call_writes_is_in_its_file_when_the_call_returns(tmp_path):
     def model_fn(features, labels, mode, params):
         def write(x):

@@ -58,6 +58,11 @@ OPTIMIZERS = {
 }
 
 
+def host_fn(step, scale):
+    """Reads variables, too."""
+    return tf.group(step + V1.train.get_global_step(), scale)
+
+
 def make_model_fn(optimizer, accumulate_steps):
     """Random numbers, moving statistics, counters and reads that no gradient needs."""
 
@@ -80,6 +85,7 @@ def make_model_fn(optimizer, accumulate_steps):
         loss = cases.build_softmax_loss(x, labels) + scale * tf.reduce_mean(features)
         V1.summary.scalar("step", tf.cast(step, tf.float32))
         V1.summary.scalar("scale", scale)
+        read = scale.read_value()
         made = OPTIMIZERS[optimizer]()
         if accumulate_steps == 1:
             train_op = cases.build_minimize(made, loss)
@@ -90,7 +96,7 @@ def make_model_fn(optimizer, accumulate_steps):
             mode,
             loss=loss,
             train_op=tf.group(train_op, noted),
-            host_call=(lambda step: [tf.no_op()], [tf.reshape(step, [1])]),
+            host_call=(host_fn, [tf.reshape(step, [1]), tf.reshape(read, [1])]),
         )
 
     return model_fn
