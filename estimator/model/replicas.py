@@ -359,7 +359,10 @@ def _create_variable(next_creator: Callable, watch: VariableWatch, **kwargs: Any
     if tf.is_tensor(value) and hasattr(value, "op") and _tf.is_loop_body(value.graph):
         value = lifted(value, watch.ops_before(), watch.lifted_ops)
     kwargs["initial_value"] = without_order(value)
-    variable = next_creator(**kwargs)
+    is_beside_another = kwargs.get("colocate_with") is not None
+    # From a loop's body, TensorFlow would take the device along, but no colocation.
+    with tf.init_scope() if is_beside_another else contextlib.nullcontext():
+        variable = next_creator(**kwargs)
     copies = {id(copy) for copy in _tf.copies(variable)}
     if copies != {id(variable)}:
         _collect_as_one(variable, copies)

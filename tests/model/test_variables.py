@@ -1,8 +1,10 @@
 """Variables that a model_fn makes in other ways than `get_variable` and layers."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import tf_keras
 
 import estimator as est
 from tests.toy import numbers
@@ -283,3 +285,29 @@ def test_a_loop_trains_a_variable_with_a_caching_device(
     with est.Estimator(model_fn, str(tmp_path), config) as model:
         model.train(numbers(), steps=3)
         assert model.get_variable_value("w") == 0.5**3
+
+
+@pytest.mark.parametrize("loop", [1, 3])
+@pytest.mark.parametrize("library", [keras, tf_keras], ids=["keras", "tf_keras"])
+def test_what_an_optimizer_keeps_of_a_weight_is_beside_the_weight(library, loop, tmp_path):
+    """Otherwise a GPU has it under CentralStorage, or, with ps tasks, each worker its own."""
+
+    v1 = tf.compat.v1
+
+    def model_fn(features, mode):
+        w = v1.get_variable("w", [2])
+        loss = tf.reduce_mean(tf.square(features * w))
+        optimizer = est.CrossShardOptimizer(library.optimizers.Adam(0.1))
+        train_op = optimizer.minimize(loss, v1.train.get_global_step(), [w])
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    class ReadDevices(v1.train.SessionRunHook):
+        def begin(self):
+            self.devices = {v.name: v.device for v in v1.global_variables()}
+
+    hook = ReadDevices()
+    config = est.RunConfig(strategy="central_storage", num_replicas=2, iterations_per_loop=loop)
+    with est.Estimator(model_fn, tmp_path, config) as model:
+        model.train(lambda: tf.data.Dataset.from_tensors(tf.ones([2])).repeat(), [hook], steps=3)
+    assert len(hook.devices) >= 4  # With the global step, the weight and its two moments.
+    assert set(hook.devices.values()) == {"/device:CPU:0"}, hook.devices
