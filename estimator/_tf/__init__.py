@@ -103,6 +103,7 @@ from estimator._tf.keras import (
     compiled_metrics,
     copied_lookup,
     copy_trainable,
+    keras_additions_in_one_op,
     keras_constraints_shared,
     keras_functions_trusted,
     keras_layers,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import operator
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -244,6 +245,41 @@ def keras_constraints_shared() -> Patch:
         [
             patched(backend.Variable, "constraint", of_property),
             patched(backend.Variable, "_deferred_initialize", sharing),
+        ]
+    )
+
+
+def keras_additions_in_one_op() -> Patch:
+    """Inside, `assign_add` and `assign_sub` of a Keras 3 variable in a graph are one op each.
+
+    By itself, Keras reads the variable and assigns the sum, so workers that share it lose steps
+    that an optimizer counts. The op is made by a method of Keras's optimizers: by that line, it
+    is known as one of Keras. `keras.src.backend.tensorflow.optimizer` 3.12 to 3.16.
+    """
+    backend = sys.modules.get("keras.src.backend")
+    if backend is None:
+        return contextlib.nullcontext()
+    is_stateless = sys.modules["keras.src.backend.common.stateless_scope"].in_stateless_scope
+    optimizer = sys.modules["keras.src.backend.tensorflow.optimizer"].TFOptimizer
+
+    def in_one_op(original: Callable, *, change: Callable, result: Callable) -> Callable:
+        @functools.wraps(original)
+        def method(variable: Any, value: Any) -> Any:
+            if tf.executing_eagerly() or is_stateless():
+                return original(variable, value)
+            value = tf.cast(backend.convert_to_tensor(value), variable.dtype)
+            changed = result(variable, value)
+            change(None, variable, tf.broadcast_to(value, variable.shape))
+            return changed
+
+        return method
+
+    add = functools.partial(in_one_op, change=optimizer.assign_add, result=operator.add)
+    subtract = functools.partial(in_one_op, change=optimizer.assign_sub, result=operator.sub)
+    return together(
+        [
+            patched(backend.Variable, "assign_add", add),
+            patched(backend.Variable, "assign_sub", subtract),
         ]
     )
 

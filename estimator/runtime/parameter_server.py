@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import tensorflow as tf
@@ -42,6 +42,12 @@ class ParameterServerRuntime(Runtime):
     def hosts(self) -> tuple[int, int]:
         """How many workers call `input_fn`, and the index of this one."""
         return self.config.num_worker_replicas, self.config.global_id_in_cluster or 0
+
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
+        """Inside, the default graph is built under the strategy, for workers that share it."""
+        with super().scope(), _tf.keras_additions_in_one_op():
+            yield
 
     def check_trainable(self) -> None:
         """Raises ValueError if `nan_policy` is "skip" and workers share the variables."""

@@ -102,6 +102,7 @@ PATCHES = {
     "gradients_not_gated": _tf.gradients_not_gated,
     "hashable_tensors": _tf.hashable_tensors,
     "initializers_without_broadcast": lambda: _tf.initializers_without_broadcast(workers()),
+    "keras_additions_in_one_op": _tf.keras_additions_in_one_op,
     "keras_compares_values": _tf.keras_compares_values,
     "keras_constraints_shared": _tf.keras_constraints_shared,
     "keras_control_flow_v2": _tf.keras_control_flow_v2,

@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -48,6 +49,9 @@ def model_fn(features, labels, mode, params):
     b = v1.get_variable("b", [1], initializer=v1.zeros_initializer())
     if params.get("plain"):
         seen = v1.get_variable("seen", [NUM_EXAMPLES], trainable=False)
+        count = keras.Variable(0, trainable=False, dtype="int64", name="count")
+        if mode == est.ModeKeys.TRAIN:
+            count.assign_add(1)
     else:
         seen = v1.get_variable(
             "seen",

@@ -288,6 +288,13 @@ INTERNALS = {
     ),
     "metric_variables": ("keras.src.backend:Variable.value",),
     "variable_of": ("keras.src.backend:Variable.value",),
+    "keras_additions_in_one_op": (
+        "keras.src.backend:Variable.assign_add",
+        "keras.src.backend:Variable.assign_sub",
+        "keras.src.backend.common.stateless_scope:in_stateless_scope",
+        "keras.src.backend.tensorflow.optimizer:TFOptimizer.assign_add",
+        "keras.src.backend.tensorflow.optimizer:TFOptimizer.assign_sub",
+    ),
     "keras_constraints_shared": (
         "keras.src.backend:Variable.constraint",
         "keras.src.backend:Variable._deferred_initialize",

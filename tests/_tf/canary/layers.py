@@ -355,6 +355,23 @@ def a_variable_of_keras_wraps_one_of_tensorflow():
             assert isinstance(_tf.variable_of(dense.kernel), tf.Variable)
 
 
+@checks("keras_additions_in_one_op")
+def a_variable_of_keras_is_added_to_in_one_op():
+    with tf.Graph().as_default() as graph, _tf.keras_additions_in_one_op():
+        variable = keras.Variable([1, 2], dtype="int64")
+        added, subtracted = variable.assign_add(3), variable.assign_sub([1, 2])
+        kinds = ("AssignAddVariableOp", "AssignSubVariableOp")
+        updates = [op for op in graph.get_operations() if op.type in kinds]
+        assert [op.type for op in updates] == list(kinds)
+        assert all(map(_tf.is_made_by_keras, updates))
+        with tf.compat.v1.Session() as session:
+            session.run(variable.value.initializer)
+            assert session.run([added, subtracted])[0].tolist() == [4, 5]
+            for update in updates:
+                session.run(update)
+            assert session.run(variable.value).tolist() == [3, 3]
+
+
 @checks("keras_constraints_shared")
 def what_a_variable_wraps_has_its_constraint():
     with tf.Graph().as_default(), _tf.keras_constraints_shared():
