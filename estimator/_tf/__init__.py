@@ -163,6 +163,7 @@ from estimator._tf.summary import (
     file_writer,
     is_file_writer_lost,
     summary_ops_replaced,
+    unique_event_files,
     writer_initializers,
 )
 from estimator._tf.sync_replicas import sync_replicas_in_line, sync_replicas_refused

@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from estimator._tf.graph import outer_graphs
 from estimator._tf.patches import Patch, patched, together
 
 
@@ -35,8 +36,8 @@ def fresh_keras_names() -> Iterator[None]:
         state.set_global_attribute("object_name_uids", counters)
 
 
-def keras_names_as_in_tf_keras() -> Patch:
-    """Inside, variables of Keras 3 in a graph get the names that tf-keras gives them.
+def keras_names_as_in_tf_keras(graph: tf.Graph) -> Patch:
+    """Inside, variables that Keras 3 makes in a graph get the names that tf-keras gives them.
 
     Checkpoints of tf.estimator have those. By itself, Keras 3 names them by the name scope, and
 
@@ -45,25 +46,36 @@ def keras_names_as_in_tf_keras() -> Patch:
     - builds layers of a subclassed model in a symbolic call, and makes their variables after it, in
       the scope of the model: `model/kernel_1`, which depends on what else the model builds. Inside,
       the layers are part of the name, as they are of `Variable.path`.
-    - opens one to build a Sequential model that has an Input, which tf-keras does not.
+    - opens one to build a Sequential model that has an Input, which tf-keras does not. With each
+      layer that is added, it calls all others again; inside, those calls take no names.
 
     `keras.src.backend`, `keras.src.layers.layer` 3.12 to 3.16.
     """
     backend = sys.modules.get("keras.src.backend")
     if backend is None:
         return contextlib.nullcontext()
-    scopes = functools.partial(_with_scopes_of_tf_keras, built_in={})
+    scopes = functools.partial(_with_scopes_of_tf_keras, graph=graph, built_in={})
+    layers = functools.partial(_with_layers_in_name, graph=graph)
     return together(
         [
             patched(backend.name_scope, "__enter__", scopes),
-            patched(backend.Variable, "_initialize", _with_layers_in_name),
+            patched(backend.Variable, "_initialize", layers),
         ]
     )
 
 
-def _with_scopes_of_tf_keras(original: Callable, *, built_in: dict[Any, str]) -> Callable:
+def _with_scopes_of_tf_keras(
+    original: Callable, *, graph: tf.Graph, built_in: dict[Any, str]
+) -> Callable:
     """Wraps how a name scope is entered; `built_in` is by the stack frame of a layer's call."""
+    state = sys.modules["keras.src.backend.common.global_state"]
     sequential = sys.modules["keras.src.models.sequential"].Sequential
+
+    def is_called_again(layer: Any) -> bool:
+        """Whether a Sequential model that is built outside of a call of it calls a built layer."""
+        around = (state.get_global_attribute("name_scope_stack") or [None])[-1]
+        is_building = isinstance(getattr(around, "_tf_name_scope", None), contextlib.nullcontext)
+        return is_building and layer.built
 
     @functools.wraps(original)
     def enter(scope: Any) -> Any:
@@ -71,12 +83,14 @@ def _with_scopes_of_tf_keras(original: Callable, *, built_in: dict[Any, str]) ->
         function = frame.f_code.co_name
         if function == "_maybe_build" and frame.f_back is not None:  # Of Keras 3.16.
             frame, function = frame.f_back, frame.f_back.f_code.co_name
-        if tf.executing_eagerly() or scope.caller is None:
+        if scope.caller is None or not _is_in(graph):
             return original(scope)
         if function == "build_wrapper" and isinstance(scope.caller, sequential):
             scope._tf_name_scope = contextlib.nullcontext()
         elif frame in built_in:
             scope._tf_name_scope = tf.name_scope(f"{built_in.pop(frame)}/")
+        elif function == "__call__" and is_called_again(scope.caller):
+            scope._tf_name_scope = tf.name_scope(_inside_scope(scope.name))
         elif function == "__call__":
             original(scope)
             built_in[frame] = tf.get_current_name_scope()
@@ -86,7 +100,7 @@ def _with_scopes_of_tf_keras(original: Callable, *, built_in: dict[Any, str]) ->
     return enter
 
 
-def _with_layers_in_name(original: Callable) -> Callable:
+def _with_layers_in_name(original: Callable, *, graph: tf.Graph) -> Callable:
     """Wraps how a Keras variable makes its TensorFlow variable."""
     current_path = sys.modules["keras.src.backend.common.name_scope"].current_path
 
@@ -94,14 +108,24 @@ def _with_layers_in_name(original: Callable) -> Callable:
     def initialize(variable: Any, value: Any) -> None:
         layers, around = variable.path.rpartition("/")[0], current_path()
         layers = "" if layers == around else layers.removeprefix(f"{around}/")
-        if tf.executing_eagerly() or not layers:
+        if not layers or not _is_in(graph):
             original(variable, value)
             return
-        scope = tf.get_current_name_scope()
-        with tf.name_scope(f"{scope}/{layers}/" if scope else f"{layers}/"):
+        with tf.name_scope(_inside_scope(layers)):
             original(variable, value)
 
     return initialize
+
+
+def _is_in(graph: tf.Graph) -> bool:
+    """Returns whether ops are made in `graph` here, or in a function's graph inside it."""
+    return outer_graphs(tf.compat.v1.get_default_graph())[-1] is graph
+
+
+def _inside_scope(name: str) -> str:
+    """Returns what enters a scope inside the current one, also if there is one of that name."""
+    scope = tf.get_current_name_scope()
+    return f"{scope}/{name}/" if scope else f"{name}/"
 
 
 def tf_keras_names_by_thread() -> Patch:

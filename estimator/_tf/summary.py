@@ -31,6 +31,12 @@ def file_writer(directory: str) -> tf.compat.v1.summary.FileWriter:
         return cache._cache[directory]
 
 
+def unique_event_files() -> Patch:
+    """Inside, FileWriterCache makes new writers by `file_writer`; TensorFlow's hooks ask it."""
+    cache = tf.compat.v1.summary.FileWriterCache
+    return patched(cache, "get", lambda original: file_writer)
+
+
 def close_file_writer(directory: str) -> None:
     """Closes FileWriterCache's writer for `directory`, and removes it from the cache.
 

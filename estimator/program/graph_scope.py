@@ -42,7 +42,7 @@ def building(
         _tf.keras_compares_values(),
         _tf.keras_loss_reductions_noted(),
         _tf.keras_variables_in_v1(),
-        _tf.keras_names_as_in_tf_keras(),
+        _tf.keras_names_as_in_tf_keras(graph),
         _tf.keras_constraints_shared(),
         _tf.tf_keras_updates_of_trained(),
         _losses_apart(graph, runtime),

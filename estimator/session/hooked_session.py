@@ -110,7 +110,7 @@ class HookedSession:
             for hook in self._hooks:
                 if may_leave_loop and isinstance(hook, tf.compat.v1.train.FeedFnHook):
                     self._check_feeds(hook)  # Before it is asked for the first value.
-                with self._fetches.explaining_names(hook):
+                with self._fetches.explaining_names(hook), _tf.unique_event_files():
                     hook.begin()
                 if isinstance(hook, tf.compat.v1.train.FinalOpsHook):
                     _tf.map_fetches(

@@ -107,7 +107,7 @@ PATCHES = {
     "keras_constraints_shared": _tf.keras_constraints_shared,
     "keras_control_flow_v2": _tf.keras_control_flow_v2,
     "keras_loss_reductions_noted": _tf.keras_loss_reductions_noted,
-    "keras_names_as_in_tf_keras": _tf.keras_names_as_in_tf_keras,
+    "keras_names_as_in_tf_keras": lambda: _tf.keras_names_as_in_tf_keras(tf.Graph()),
     "keras_optimizers_in_graphs": _tf.keras_optimizers_in_graphs,
     "keras_sums_over_replicas": lambda: _tf.keras_sums_over_replicas(2),
     "keras_variables_in_v1": _tf.keras_variables_in_v1,
@@ -135,6 +135,7 @@ PATCHES = {
     "tf_keras_means_over_replicas": lambda: _tf.tf_keras_means_over_replicas(2),
     "tf_keras_names_by_thread": _tf.tf_keras_names_by_thread,
     "tf_keras_updates_of_trained": _tf.tf_keras_updates_of_trained,
+    "unique_event_files": _tf.unique_event_files,
     "unscaled_keras_losses": lambda: _tf.unscaled_keras_losses(mirrored()),
     "variables_as_in_v1": lambda: after_disable_v2_behavior(_tf.variables_as_in_v1),
 }

@@ -175,7 +175,10 @@ def make_keras_layers(est: Any) -> Callable:
     def model_fn(features, labels, mode):
         dense = layers.Dense(3)
         x = layers.Dense(4)(dense(dense(features["x"])))
-        x = keras.Sequential([keras.Input([4]), layers.Dense(4), layers.Dense(4)])(x)
+        grown = keras.Sequential([keras.Input([4])])
+        for _ in range(3):
+            grown.add(layers.Dense(4))
+        x = grown(x)
         x = Block()(Block()(x))
         with tf.name_scope("tower"):
             x = keras.Sequential([layers.Dense(4, activation="tanh"), layers.Dense(4)])(x)

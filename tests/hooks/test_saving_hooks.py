@@ -240,3 +240,19 @@ def test_stock_hooks_cut_loops_where_they_are_due_and_nowhere_else(tmp_path):
     by_time = est.StepCounterHook(None, every_n_secs=1e6, output_dir=str(tmp_path / "own"))
     make(tmp_path, 30).train(numbers(), steps=100, hooks=[counter, by_time, Ends()])
     assert ends == [1, 31, 41, 71, 81, 100]
+
+
+def test_no_training_replaces_the_events_of_one_of_the_same_second(tmp_path):
+    """The writer of a hook is the directory's. On 2.15 it stays open; here, a model closes it."""
+
+    def model_fn(features, mode):
+        tf.compat.v1.summary.scalar("number", tf.reduce_sum(features))
+        loss = tf.zeros([])
+        train_op = tf.compat.v1.train.get_global_step().assign_add(1)
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    for _ in range(8):
+        with est.Estimator(model_fn, tmp_path, est.RunConfig(save_summary_steps=1)) as model:
+            model.train(numbers(None), [est.CheckpointSaverHook(str(tmp_path), 10)], steps=1)
+    steps = [step for step, tag, _ in events(tmp_path) if tag == "number"]
+    assert sorted(steps) == list(range(1, 9))

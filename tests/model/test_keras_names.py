@@ -1,5 +1,7 @@
 """Variables of Keras layers have the same names whatever else a mode builds, and as on 2.15."""
 
+import threading
+
 import keras
 import numpy as np
 import pytest
@@ -60,25 +62,92 @@ def test_an_evaluation_has_the_weights_of_a_layer_after_one_that_only_training_b
         assert trained.evaluate(input_fn, steps=1)["loss"] < 1e-6
 
 
-def make_called_often(features, labels, mode):
-    """What training calls more often than other modes comes before layers without names."""
+def build_called_often(features, is_training):
+    """What training calls once more."""
     shared = keras.Sequential([keras.Input([3]), keras.layers.Dense(3), keras.layers.Dense(3)])
     x = shared(features)
-    if mode == est.ModeKeys.TRAIN:
-        x += shared(tf.reverse(features, [1]))
-    y = keras.layers.Dense(1)(keras.layers.Dense(2)(x))
-    loss = tf.reduce_mean((y - labels) ** 2)
-    optimizer = V1.train.MomentumOptimizer(0.01, 0.9)
-    train_op = optimizer.minimize(loss, V1.train.get_global_step(), V1.trainable_variables())
-    return est.EstimatorSpec(mode, loss=loss, train_op=train_op, predictions=y)
+    return x + shared(tf.reverse(features, [1])) if is_training else x
 
 
-def test_names_are_those_of_layers_and_not_of_their_calls(tmp_path):
-    with est.Estimator(make_called_often, tmp_path) as trained:
+def build_added(features, is_training):
+    """What training adds one more layer to: at each `add`, Keras calls all layers again."""
+    grown = keras.Sequential([keras.Input([3])])
+    grown.add(keras.layers.Dense(3))
+    if is_training:
+        grown.add(keras.layers.Activation("tanh"))
+    grown.add(keras.layers.Dense(3))
+    return grown(features)
+
+
+@pytest.mark.parametrize("build", [build_called_often, build_added])
+def test_names_are_those_of_layers_and_not_of_their_calls(build, tmp_path):
+    def model_fn(features, labels, mode):
+        x = build(features, mode == est.ModeKeys.TRAIN)
+        y = keras.layers.Dense(1)(keras.layers.Dense(2)(x))
+        loss = tf.reduce_mean((y - labels) ** 2)
+        optimizer = V1.train.MomentumOptimizer(0.01, 0.9)
+        train_op = optimizer.minimize(loss, V1.train.get_global_step(), V1.trainable_variables())
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    with est.Estimator(model_fn, tmp_path) as trained:
         trained.train(input_fn, steps=1)
         layers = {name.partition("/")[0] for name in trained.get_variable_names()}
         assert layers == {"dense", "dense_1", "dense_2", "dense_3", "global_step"}
         assert np.isfinite(trained.evaluate(input_fn, steps=1)["loss"])
+
+
+def test_no_weights_are_exchanged_if_training_alone_has_a_layer_of_the_same_name(tmp_path):
+    """The names are fc, fc_1 and fc_2: those of the heads are not for what was added before."""
+
+    def model_fn(features, labels, mode):
+        is_training = mode == est.ModeKeys.TRAIN
+        model = keras.Sequential([keras.Input([3])])
+        model.add(keras.layers.Dense(3, name="fc"))
+        if not is_training:
+            model.add(keras.layers.Softmax())
+
+        def head(value):
+            start = keras.initializers.Constant(value)
+            return keras.layers.Dense(1, name="fc", bias_initializer=start)
+
+        main, side = head(1.0), head(2.0)
+        x = model(features)
+        loss = tf.reduce_sum(main(x)) + (tf.reduce_sum(side(x)) if is_training else 0.0)
+        return est.EstimatorSpec(
+            mode,
+            loss=loss,
+            train_op=V1.train.get_global_step().assign_add(1),
+            predictions=tf.reshape(main.bias.value, [1]),
+        )
+
+    with est.Estimator(model_fn, tmp_path) as trained:
+        trained.train(input_fn, steps=1)
+        assert list(trained.predict(lambda: input_fn().take(1))) == [1.0]
+
+
+def test_another_thread_has_the_names_of_keras(tmp_path):
+    """An Estimator that builds concerns its own graph alone."""
+    names = []
+
+    def build_elsewhere():
+        with tf.Graph().as_default():
+            model = WithSideLoss()
+            model(tf.ones([1, 3]), training=True)
+            names.append([weight.value.name for weight in model.weights])
+
+    def build_in_another_thread():
+        thread = threading.Thread(target=build_elsewhere)
+        thread.start()
+        thread.join()
+
+    def model_fn(features, labels, mode):
+        build_in_another_thread()
+        return make_side_loss(features, labels, mode)
+
+    build_in_another_thread()
+    with est.Estimator(model_fn, tmp_path) as trained:
+        trained.train(input_fn, steps=1)
+    assert names[0] == names[1]
 
 
 def test_ops_of_a_layer_are_in_the_scope_of_its_variables(tmp_path):

@@ -413,6 +413,7 @@ INTERNALS = {
         "tensorflow.compat.v1.summary:FileWriterCache._lock",
         "tensorflow.compat.v1.summary:FileWriterCache._cache",
     ),
+    "unique_event_files": ("tensorflow:compat.v1.summary.FileWriterCache.get",),
     "close_file_writer": (
         "tensorflow.compat.v1.summary:FileWriterCache._lock",
         "tensorflow.compat.v1.summary:FileWriterCache._cache",

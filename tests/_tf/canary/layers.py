@@ -430,7 +430,7 @@ def variables_and_ops_of_keras_have_the_names_of_tf_keras():
     with (
         tf.Graph().as_default() as graph,
         _tf.fresh_keras_names(),
-        _tf.keras_names_as_in_tf_keras(),
+        _tf.keras_names_as_in_tf_keras(graph),
     ):
         built = inside([keras.Input([1]), keras.layers.Dense(1)])
         models = [built, Model(inside), keras.layers.Dense(1)]

@@ -1,6 +1,7 @@
 """Checks of `_tf`: checkpoints, hooks, sessions, summaries, SyncReplicasOptimizer."""
 
 import collections
+import os
 import pathlib
 import tempfile
 import threading
@@ -391,6 +392,16 @@ def the_cache_has_the_writer():
             assert V1.summary.FileWriterCache.get(folder) is writer
         assert _tf.file_writer(folder) is writer
         _tf.close_file_writer(folder)
+
+
+@checks("unique_event_files")
+def a_writer_of_the_cache_has_a_file_of_its_own():
+    with tempfile.TemporaryDirectory() as folder, tf.Graph().as_default():
+        for _ in range(2):
+            with _tf.unique_event_files():
+                V1.summary.FileWriterCache.get(folder)
+            _tf.close_file_writer(folder)
+        assert len(os.listdir(folder)) == 2
 
 
 @checks("writer_initializers")
