@@ -267,7 +267,7 @@ def keras_additions_in_one_op() -> Patch:
         def method(variable: Any, value: Any) -> Any:
             if tf.executing_eagerly() or is_stateless():
                 return original(variable, value)
-            value = tf.cast(backend.convert_to_tensor(value), variable.dtype)
+            value = tf.cast(value, variable.dtype)
             changed = result(variable, value)
             change(None, variable, tf.broadcast_to(value, variable.shape))
             return changed
