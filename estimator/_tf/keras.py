@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.training import checkpoint_utils as _checkpoint_utils
 
 from estimator._tf.distribute import copies
 from estimator._tf.patches import Patch, patched, together
@@ -289,7 +290,8 @@ def keras_variables_in_v1() -> Iterator[None]:
     """Inside, v1 code takes variables of Keras 3, as it does those of tf-keras.
 
     A GAN passes those of one network to an optimizer; a Saver would save nothing of them, without
-    an error. The public classes of tf.compat.v1.train.
+    an error. The public classes of tf.compat.v1.train, and checkpoint_utils._init_from_checkpoint
+    2.16 to 2.21.
     """
     optimizer, average = tf.compat.v1.train.Optimizer, tf.train.ExponentialMovingAverage
     methods = [
@@ -300,6 +302,7 @@ def keras_variables_in_v1() -> Iterator[None]:
         (average, "average", "var", 1),
         (average, "average_name", "var", 1),
         (tf.compat.v1.train.Saver, "__init__", "var_list", 1),
+        (_checkpoint_utils, "_init_from_checkpoint", "assignment_map", 1),
     ]
     with contextlib.ExitStack() as stack:
         for owner, name, argument, position in methods:

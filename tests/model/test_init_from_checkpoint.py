@@ -24,7 +24,7 @@ def tf_keras_layer(x):
 
 def keras_layer(x):
     layer = tf.keras.layers.Dense(1, name="dense")
-    return layer(x), layer.kernel.value, layer.bias.value
+    return layer(x), layer.kernel, layer.bias
 
 
 @pytest.fixture(scope="module")

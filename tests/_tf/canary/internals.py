@@ -306,6 +306,7 @@ INTERNALS = {
         "tensorflow:compat.v1.train.Optimizer.get_slot",
         "tensorflow:train.ExponentialMovingAverage.average_name",
         "tensorflow:compat.v1.train.Saver",
+        "tensorflow.python.training.checkpoint_utils:_init_from_checkpoint",
     ),
     # keras_losses.py
     "unscaled_keras_losses": (
