@@ -285,15 +285,26 @@ def keras_additions_in_one_op() -> Patch:
     )
 
 
+# Functions of tf.compat.v1 whose first argument is a variable or a list of them, by its name.
+_TAKING_VARIABLES = {
+    "ref": (
+        *("assign", "assign_add", "assign_sub", "is_variable_initialized"),
+        *("scatter_add", "scatter_sub", "scatter_update"),
+    ),
+    "var_list": ("report_uninitialized_variables", "variables_initializer"),
+}
+
+
 @contextlib.contextmanager
 def keras_variables_in_v1() -> Iterator[None]:
     """Inside, v1 code takes variables of Keras 3, as it does those of tf-keras.
 
     A GAN passes those of one network to an optimizer; a Saver would save nothing of them, without
-    an error. The public classes of tf.compat.v1.train, and checkpoint_utils._init_from_checkpoint
-    2.16 to 2.21.
+    an error; a copy of a network is assigned to. Public functions and classes, and
+    checkpoint_utils._init_from_checkpoint 2.16 to 2.21.
     """
-    optimizer, average = tf.compat.v1.train.Optimizer, tf.train.ExponentialMovingAverage
+    v1 = tf.compat.v1
+    optimizer, average = v1.train.Optimizer, tf.train.ExponentialMovingAverage
     methods = [
         (optimizer, "compute_gradients", "var_list", 2),
         (optimizer, "apply_gradients", "grads_and_vars", 1),
@@ -301,8 +312,14 @@ def keras_variables_in_v1() -> Iterator[None]:
         (average, "apply", "var_list", 1),
         (average, "average", "var", 1),
         (average, "average_name", "var", 1),
-        (tf.compat.v1.train.Saver, "__init__", "var_list", 1),
+        (v1.train.Saver, "__init__", "var_list", 1),
         (_checkpoint_utils, "_init_from_checkpoint", "assignment_map", 1),
+        *((v1, name, arg, 0) for arg, names in _TAKING_VARIABLES.items() for name in names),
+        *((module, "embedding_lookup_sparse", "params", 0) for module in (tf.nn, v1.nn)),
+        *(
+            (module, "safe_embedding_lookup_sparse", "embedding_weights", 0)
+            for module in (tf.nn, v1.nn)
+        ),
     ]
     with contextlib.ExitStack() as stack:
         for owner, name, argument, position in methods:

@@ -118,6 +118,38 @@ def test_moving_averages_are_of_the_variables_of_a_list(library, tmp_path):
     assert averages == [-1.25]  # Of 0, -1 and -2.
 
 
+@pytest.mark.parametrize("loop", [1, 3])
+@pytest.mark.parametrize("library", [keras, tf_keras], ids=["keras", "tf_keras"])
+def test_a_copy_of_a_network_is_assigned_to(library, loop, tmp_path):
+    """As the target network of Q-learning is; here, it is also looked up and counts."""
+
+    def model_fn(features, labels, mode):
+        main, target = (
+            library.layers.Dense(1, use_bias=False, name=name) for name in ("main", "target")
+        )
+        loss = tf.reduce_sum(main(features))
+        target(features)
+        trained = V1.train.GradientDescentOptimizer(1.0).minimize(
+            loss, get_step(), main.trainable_variables
+        )
+        with tf.control_dependencies([trained]):
+            pairs = zip(target.variables, main.variables, strict=True)
+            copied = [V1.assign(old, tf.convert_to_tensor(new) * 2.0) for old, new in pairs]
+        with tf.control_dependencies(copied):
+            added = V1.assign_add(target.kernel, [[1.0]])
+            ids = tf.sparse.from_dense(tf.zeros([1, 1], tf.int64))
+            rows = tf.nn.embedding_lookup_sparse(target.kernel, ids, None)
+        with tf.control_dependencies([added, rows]):
+            train_op = tf.no_op()
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    config = est.RunConfig(tmp_path, iterations_per_loop=loop)
+    with est.Estimator(model_fn, config=config) as model:
+        model.train(lambda: tf.data.Dataset.from_tensors([[1.0]]).repeat(), steps=3)
+        kernel = model.get_variable_value("main/kernel")
+        assert model.get_variable_value("target/kernel") == pytest.approx(2 * kernel + 1)
+
+
 @pytest.mark.parametrize("as_dict", [False, True])
 def test_a_saver_saves_the_variables_of_a_list(as_dict, tmp_path):
     """It would save none of them, and training could not go on."""

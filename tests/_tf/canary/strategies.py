@@ -51,8 +51,9 @@ def replicas_that_assign_alone_are_noted():
             variable.assign_add(1.0)
         return V1.train.MomentumOptimizer(1.0, 0.9).minimize(2.0 * weight)
 
-    strategy, zero = mirrored(), V1.zeros_initializer()
     rules = tf.VariableSynchronization.ON_READ, tf.VariableAggregation.SUM
+    with tf.Graph().as_default():
+        strategy, zero = mirrored(), V1.zeros_initializer()
     with tf.Graph().as_default(), strategy.scope(), _tf.mean_gradients(strategy):
         weight = V1.get_variable("w", [], initializer=zero)
         alone = [V1.get_variable("v", [], initializer=zero, trainable=False)]
