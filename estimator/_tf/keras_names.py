@@ -80,9 +80,9 @@ def _with_scopes_of_tf_keras(
     @functools.wraps(original)
     def enter(scope: Any) -> Any:
         frame = sys._getframe(1)
+        if frame.f_code.co_name == "_maybe_build" and frame.f_back is not None:  # Of Keras 3.16.
+            frame = frame.f_back
         function = frame.f_code.co_name
-        if function == "_maybe_build" and frame.f_back is not None:  # Of Keras 3.16.
-            frame, function = frame.f_back, frame.f_back.f_code.co_name
         if scope.caller is None or not _is_in(graph):
             return original(scope)
         if function == "build_wrapper" and isinstance(scope.caller, sequential):
