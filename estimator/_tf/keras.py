@@ -254,8 +254,9 @@ def keras_additions_in_one_op() -> Patch:
     """Inside, `assign_add` and `assign_sub` of a Keras 3 variable in a graph are one op each.
 
     By itself, Keras reads the variable and assigns the sum, so workers that share it lose steps
-    that an optimizer counts. The op is made by a method of Keras's optimizers: by that line, it
-    is known as one of Keras. `keras.src.backend.tensorflow.optimizer` 3.12 to 3.16.
+    that an optimizer counts. A method of Keras's optimizers, which uses nothing of its optimizer,
+    makes the op: so `callers.py` finds Keras on the stack.
+    `keras.src.backend.tensorflow.optimizer` 3.12 to 3.16.
     """
     backend = sys.modules.get("keras.src.backend")
     if backend is None:
@@ -266,11 +267,12 @@ def keras_additions_in_one_op() -> Patch:
     def in_one_op(original: Callable, *, change: Callable, result: Callable) -> Callable:
         @functools.wraps(original)
         def method(variable: Any, value: Any) -> Any:
-            if tf.executing_eagerly() or is_stateless():
+            wrapped = variable._value  # `value` is a tensor of another dtype in mixed precision.
+            if tf.executing_eagerly() or is_stateless() or wrapped is None:
                 return original(variable, value)
-            value = tf.cast(value, variable.dtype)
             changed = result(variable, value)
-            change(None, variable, tf.broadcast_to(value, variable.shape))
+            value = tf.broadcast_to(tf.cast(value, wrapped.dtype), wrapped.shape)
+            change(None, wrapped, value)
             return changed
 
         return method

@@ -47,14 +47,14 @@ def keras_names_as_in_tf_keras(graph: tf.Graph) -> Patch:
       the scope of the model: `model/kernel_1`, which depends on what else the model builds. Inside,
       the layers are part of the name, as they are of `Variable.path`.
     - opens one to build a Sequential model that has an Input, which tf-keras does not. With each
-      layer that is added, it calls all others again; inside, those calls take no names.
+      layer that is added, it calls all others again; inside, those calls use up no names.
 
     `keras.src.backend`, `keras.src.layers.layer` 3.12 to 3.16.
     """
     backend = sys.modules.get("keras.src.backend")
     if backend is None:
         return contextlib.nullcontext()
-    scopes = functools.partial(_with_scopes_of_tf_keras, graph=graph, built_in={})
+    scopes = functools.partial(_with_scopes_of_tf_keras, graph=graph, scope_by_frame={})
     layers = functools.partial(_with_layers_in_name, graph=graph)
     return together(
         [
@@ -65,9 +65,13 @@ def keras_names_as_in_tf_keras(graph: tf.Graph) -> Patch:
 
 
 def _with_scopes_of_tf_keras(
-    original: Callable, *, graph: tf.Graph, built_in: dict[Any, str]
+    original: Callable, *, graph: tf.Graph, scope_by_frame: dict[Any, str]
 ) -> Callable:
-    """Wraps how a name scope is entered; `built_in` is by the stack frame of a layer's call."""
+    """Wraps how a name scope is entered.
+
+    `scope_by_frame` has, for the stack frame of each call of a layer that is being built, the scope
+    that it was built in; frames of builds that failed stay there until the patch ends.
+    """
     state = sys.modules["keras.src.backend.common.global_state"]
     sequential = sys.modules["keras.src.models.sequential"].Sequential
 
@@ -87,13 +91,13 @@ def _with_scopes_of_tf_keras(
             return original(scope)
         if function == "build_wrapper" and isinstance(scope.caller, sequential):
             scope._tf_name_scope = contextlib.nullcontext()
-        elif frame in built_in:
-            scope._tf_name_scope = tf.name_scope(f"{built_in.pop(frame)}/")
+        elif frame in scope_by_frame:
+            scope._tf_name_scope = tf.name_scope(f"{scope_by_frame.pop(frame)}/")
         elif function == "__call__" and is_called_again(scope.caller):
             scope._tf_name_scope = tf.name_scope(_inside_scope(scope.name))
         elif function == "__call__":
             original(scope)
-            built_in[frame] = tf.get_current_name_scope()
+            scope_by_frame[frame] = tf.get_current_name_scope()
             return scope
         return original(scope)
 

@@ -22,19 +22,32 @@ def file_writer(directory: str) -> tf.compat.v1.summary.FileWriter:
     By default the file name only has the current second, so a second writer within the same second
     would replace the file. 2.16 to 2.21.
     """
-    cache = tf.compat.v1.summary.FileWriterCache
-    with cache._lock, tf.Graph().as_default():
-        if directory not in cache._cache:
-            cache._cache[directory] = tf.compat.v1.summary.FileWriter(
-                directory, filename_suffix=f".{os.getpid()}.{next(_file_writer_numbers)}"
-            )
-        return cache._cache[directory]
+    with tf.Graph().as_default():
+        return _cached_writer(directory)
 
 
 def unique_event_files() -> Patch:
-    """Inside, FileWriterCache makes new writers by `file_writer`; TensorFlow's hooks ask it."""
+    """Inside, new writers of FileWriterCache, which TensorFlow's hooks ask, get such names, too."""
+
+    def get(logdir: str) -> tf.compat.v1.summary.FileWriter:
+        return _cached_writer(logdir, tf.compat.v1.get_default_graph())
+
     cache = tf.compat.v1.summary.FileWriterCache
-    return patched(cache, "get", lambda original: file_writer)
+    return patched(cache, "get", lambda original: staticmethod(get))
+
+
+def _cached_writer(
+    directory: str, graph: tf.Graph | None = None
+) -> tf.compat.v1.summary.FileWriter:
+    """Returns FileWriterCache's writer for `directory`; the file of a new one holds `graph`."""
+    cache = tf.compat.v1.summary.FileWriterCache
+    with cache._lock:
+        if directory not in cache._cache:
+            suffix = f".{os.getpid()}.{next(_file_writer_numbers)}"
+            cache._cache[directory] = tf.compat.v1.summary.FileWriter(
+                directory, graph, filename_suffix=suffix
+            )
+        return cache._cache[directory]
 
 
 def close_file_writer(directory: str) -> None:

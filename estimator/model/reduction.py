@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.rewrite.graph_walk import ops_behind
-from estimator.rewrite.updates import build_order
+from estimator.rewrite.updates import assignments, build_order
 from estimator.spec import EstimatorSpec
 
 # The keys that `evaluate` returns besides the metrics.
@@ -139,11 +139,14 @@ def take_out(parts: Sequence[tf.Variable]) -> None:
         collection[:] = [v for v in collection if ids.isdisjoint(map(id, _tf.copies(v)))]
 
 
-def settle(variables: Sequence[tf.Variable], specs: Sequence[EstimatorSpec]) -> None:
-    """Settles where the variables of Keras 3 metrics belong that nobody has made local so far.
+def place_metric_variables(
+    variables: Sequence[tf.Variable], specs: Sequence[EstimatorSpec]
+) -> None:
+    """Makes each variable of a Keras 3 metric global or local that is neither so far.
 
-    Training may have saved those that the results of an evaluation read: they are global. Others,
-    as of a metric that `add_metrics` replaces, are local, for no checkpoint may have them.
+    Those that the results of an evaluation read are global: training may have saved them. So are
+    those that it does not assign, which a hook may read. Others, as of a metric that `add_metrics`
+    replaces, are local: it may be that only evaluations make them, and no checkpoint has them.
 
     Args:
       variables: those that `take_out` was given while `model_fn` ran.
@@ -157,9 +160,10 @@ def settle(variables: Sequence[tf.Variable], specs: Sequence[EstimatorSpec]) -> 
     behind = ops_behind([op for spec in specs for op in _ops_of_results(spec)])
     for variable in left:
         parts = _tf.copies(variable)
-        if any(part.handle.op in behind for part in parts):
-            _collection(keys.GLOBAL_VARIABLES).append(variable)
-        else:
+        is_read = any(part.handle.op in behind for part in parts)
+        # Its initializer is no assignment once the variable is in a collection.
+        _collection(keys.GLOBAL_VARIABLES).append(variable)
+        if not is_read and any(assignments(part.handle.consumers()) for part in parts):
             keep_local(parts)
 
 

@@ -28,7 +28,12 @@ from estimator.model.failure_hints import (
 )
 from estimator.model.outside_values import OutsideValues
 from estimator.model.precision import compiling, computing_in
-from estimator.model.reduction import keep_local, keep_metrics_local, settle, take_out
+from estimator.model.reduction import (
+    keep_local,
+    keep_metrics_local,
+    place_metric_variables,
+    take_out,
+)
 from estimator.model.scaffold import build_scaffold
 from estimator.model.variable_names import marking_get_variable, without_mark
 from estimator.randomness.seed import python_seed
@@ -233,7 +238,7 @@ def build_replicas(
     apart = set(saver_ops)
     for replica in replicas:
         keep_metrics_local(replica.spec.eval_metric_ops)
-    settle(watch.metric_variables, [replica.spec for replica in replicas])
+    place_metric_variables(watch.metric_variables, [replica.spec for replica in replicas])
     return Replicas(
         outputs=replicas,
         new_ops=[op for op in watch.new_ops() if op not in apart],
@@ -360,7 +365,7 @@ def _create_variable(next_creator: Callable, watch: VariableWatch, **kwargs: Any
         value = lifted(value, watch.ops_before(), watch.lifted_ops)
     kwargs["initial_value"] = without_order(value)
     is_beside_another = kwargs.get("colocate_with") is not None
-    # From a loop's body, TensorFlow would take the device along, but no colocation.
+    # From a loop's body, TensorFlow would keep the device, but drop the colocation.
     with tf.init_scope() if is_beside_another else contextlib.nullcontext():
         variable = next_creator(**kwargs)
     copies = {id(copy) for copy in _tf.copies(variable)}

@@ -17,7 +17,7 @@ _FOR_SESSIONS = ("init_op", "ready_op", "ready_for_local_init_op", "local_init_o
 def ops_run_for(values: Sequence[Any], among: Sequence[tf.Operation]) -> list[tf.Operation]:
     """Returns the ops of `among` that run when `values` are fetched; a saver's ops do not.
 
-    Also those behind ops that are not of `among`, such as those of a `host_call`.
+    So do those that only ops outside of `among` need, such as those of a `host_call`.
     """
     behind = ops_behind(as_ops(values))
     return [op for op in among if op in behind]

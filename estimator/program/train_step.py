@@ -32,6 +32,7 @@ from estimator.program.step_summaries import (
     written_summaries,
 )
 from estimator.rewrite import updates
+from estimator.rewrite.graph_walk import ops_behind
 from estimator.rewrite.hoist import without_waits
 from estimator.rewrite.packing import pack_messages, task_of
 from estimator.rewrite.step_waits import StepWaits
@@ -94,18 +95,24 @@ def build_train_step(plan: StepPlan, is_last: tf.Tensor) -> BuiltStep:
     models = build_step_models(plan, start)
     step_waits = StepWaits()
     done = _build_effects(plan, start, models, step_waits)
+    before_call, called = _build_host_call(plan, start, models)
     loss, has_more, requested = _build_outcome(plan, start, models, done)
     # The loss, too, may run assignments: to be reverted, and not without a batch.
-    step_ops = ops_run_for([*done, *(spec.loss for spec in models.specs)], models.new_ops)
+    losses = [spec.loss for spec in models.specs]
+    step_ops = ops_run_for([*done, *called, *losses], models.new_ops)
     loss, kept = build_accumulated_loss(models.counting, loss)
     step_ops, done = step_ops + kept, done + kept
     _order(plan, start, models, step_ops, step_waits)
     more = [] if has_more is None else [has_more]
-    running = as_ops([*done, *step_ops, loss, *more])
+    running = as_ops([*done, *called, *step_ops, loss, *more])
     summaries, reported = build_step_summaries(models.specs[0], start, running)
-    done += reported
+    effects, done = done, done + reported
     if plan.nan_policy == "skip":
         done = [build_revert(plan, models, step_ops, loss, done)]
+    if before_call is not None:
+        is_part = before_call in ops_behind(as_ops(done))  # If a summary of `host_fn` is reported.
+        step_waits.add(before_call, as_ops(effects if is_part else done))
+        done = [*done, *called]
     if plan.runtime.shares_variables:
         pack_messages(ops_run_for([*done, loss], models.new_ops))
     end: tf.Tensor | None = None
@@ -178,13 +185,26 @@ def _build_effects(
         step_waits.add,
     )
     done += written_summaries(start.summaries_before) + start.copies
-    if plan.workers.is_chief:
-        is_called = _build_is_host_called(plan.host_call_steps, start.step, models.counting)
-        calls = [output.host_call for output in replicas.outputs]
-        # What the function itself reads, such as the global step, is what the step leaves.
-        with tf.control_dependencies(as_ops(done)):
-            done += host_call.build_host_call(calls, is_called)
     return done
+
+
+def _build_host_call(
+    plan: StepPlan, start: StepStart, models: StepModels
+) -> tuple[tf.Operation | None, list[Any]]:
+    """Builds the chief's `host_call`, if there is one.
+
+    Returns:
+      An op that its ops wait for, which can be made to wait for the rest of the step: what the
+      function reads itself, such as the global step, is then what the step leaves. And what the
+      step must run.
+    """
+    calls = [output.host_call for output in models.replicas.outputs]
+    if calls[0] is None or not plan.workers.is_chief:
+        return None, []
+    is_called = _build_is_host_called(plan.host_call_steps, start.step, models.counting)
+    before = tf.no_op("before_host_call")
+    with tf.control_dependencies([before]):
+        return before, host_call.build_host_call(calls, is_called)
 
 
 def _build_is_host_called(

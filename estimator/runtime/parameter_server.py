@@ -45,7 +45,7 @@ class ParameterServerRuntime(Runtime):
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
-        """Inside, the default graph is built under the strategy, for workers that share it."""
+        """Inside, the default graph is built under the strategy, and counts of Keras are atomic."""
         with super().scope(), _tf.keras_additions_in_one_op():
             yield
 

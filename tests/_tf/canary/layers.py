@@ -371,6 +371,17 @@ def a_variable_of_keras_is_added_to_in_one_op():
                 session.run(update)
             assert session.run(variable.value).tolist() == [3, 3]
 
+        class Count(keras.layers.Layer):
+            def build(self, shape):
+                self.count = self.add_weight(name="count")
+
+            def call(self, x):
+                self.count.assign_add(1.0)
+                return x
+
+        Count(dtype="mixed_bfloat16")(tf.ones([1]))  # Under it, `count.value` is a tensor.
+        assert [op.type for op in graph.get_operations()].count(kinds[0]) == 2
+
 
 @checks("keras_constraints_shared")
 def what_a_variable_wraps_has_its_constraint():
