@@ -10,7 +10,7 @@ import tensorflow as tf
 from estimator import _tf
 from estimator.keras.keras_source import KerasSource
 from estimator.keras.keras_weights import InitialWeights, write_weight_names
-from estimator.model.reduction import keep_metrics_local
+from estimator.model.reduction import keep_local, keep_metrics_local
 from estimator.model.uncached_reads import without_cached_reads
 from estimator.optimizer.cross_shard import CrossShardOptimizer
 from estimator.spec import EstimatorSpec, ModeKeys
@@ -53,6 +53,7 @@ def make_model_fn(
         # Keras makes variables for the mean of the losses in training, too: not for checkpoints.
         _keep_local(compiled.metrics_so_far())
         if mode == ModeKeys.EVAL:
+            _keep_variables_local(compiled.optimizer)
             metrics = compiled.build_metrics(batch)
             metrics = _renamed(metrics, metric_names_map, compiled.older_names())
             return EstimatorSpec(mode, predictions, loss, eval_metric_ops=metrics)
@@ -70,6 +71,17 @@ def make_model_fn(
 
 def _keep_local(metrics: Sequence[Any]) -> None:
     keep_metrics_local({str(i): metric for i, metric in enumerate(metrics)})
+
+
+def _keep_variables_local(optimizer: Any) -> None:
+    """Lets an evaluation take no variable of the optimizer from a checkpoint, such as its steps."""
+    if _tf.legacy_name(optimizer) is not None:
+        return  # It has none so far, and would make some if it were asked.
+    variables = optimizer.variables
+    variables = variables() if callable(variables) else variables
+    for one in map(_tf.variable_of, [*variables, getattr(optimizer, "learning_rate", None)]):
+        if isinstance(one, tf.Variable):  # And not a schedule's value.
+            keep_local(_tf.copies(one))
 
 
 def _without_weights(features: Any) -> tuple[Any, Any]:

@@ -361,3 +361,26 @@ def test_options_that_have_no_effect_are_told(caplog):
     model_to_estimator(line("sgd", jit_compile=True, steps_per_execution=7))
     assert "`jit_compile=True`" in caplog.text
     assert "Set `iterations_per_loop` of the RunConfig." in caplog.text
+
+
+@pytest.mark.parametrize("strategy", [None, "mirrored"])
+@pytest.mark.parametrize("library", [keras, tf_keras], ids=["keras", "tf_keras"])
+def test_an_evaluation_needs_no_variable_of_the_optimizer(library, strategy, tmp_path):
+    """A converted model of 2.15 has saved them by other names, or in no collection, not at all."""
+    model = library.Sequential([library.Input([2]), library.layers.Dense(1, name="line")])
+    model.compile(library.optimizers.Adam(0.1), "mse")
+
+    def input_fn():
+        return tf.data.Dataset.from_tensor_slices((np.eye(4, 2), np.ones([4, 1]))).batch(2)
+
+    config = est.RunConfig(strategy=strategy, num_replicas=2 if strategy else None)
+    with model_to_estimator(model, model_dir=str(tmp_path), config=config) as trained:
+        trained.train(input_fn)
+        weights = {f"line/{n}": trained.get_variable_value(f"line/{n}") for n in ("kernel", "bias")}
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            step = tf.compat.v1.train.get_or_create_global_step()
+            saved = [step, *(tf.Variable(value, name=name) for name, value in weights.items())]
+            session.run(tf.compat.v1.global_variables_initializer())
+            path = tf.compat.v1.train.Saver(saved).save(session, str(tmp_path / "weights"))
+        loss = trained.evaluate(input_fn, checkpoint_path=path)["loss"]
+        assert loss == trained.evaluate(input_fn)["loss"]
