@@ -46,6 +46,7 @@ def keras_names_as_in_tf_keras(graph: tf.Graph) -> Patch:
     - builds layers of a subclassed model in a symbolic call, and makes their variables after it, in
       the scope of the model: `model/kernel_1`, which depends on what else the model builds. Inside,
       the layers are part of the name, as they are of `Variable.path`.
+    - calls the kernel of a depthwise convolution `kernel`, as that of others.
     - opens one to build a Sequential model that has an Input, which tf-keras does not. With each
       layer that is added, it calls all others again; inside, those calls use up no names.
 
@@ -56,10 +57,13 @@ def keras_names_as_in_tf_keras(graph: tf.Graph) -> Patch:
         return contextlib.nullcontext()
     scopes = functools.partial(_with_scopes_of_tf_keras, graph=graph, scope_by_frame={})
     layers = functools.partial(_with_layers_in_name, graph=graph)
+    depthwise = sys.modules["keras.src.layers.convolutional.base_depthwise_conv"]
+    kernels = functools.partial(_with_depthwise_kernel, graph=graph)
     return together(
         [
             patched(backend.name_scope, "__enter__", scopes),
             patched(backend.Variable, "_initialize", layers),
+            patched(depthwise.BaseDepthwiseConv, "add_weight", kernels),
         ]
     )
 
@@ -119,6 +123,18 @@ def _with_layers_in_name(original: Callable, *, graph: tf.Graph) -> Callable:
             original(variable, value)
 
     return initialize
+
+
+def _with_depthwise_kernel(original: Callable, *, graph: tf.Graph) -> Callable:
+    """Wraps how a depthwise convolution makes its weights."""
+
+    @functools.wraps(original)
+    def add_weight(layer: Any, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("name") == "kernel" and _is_in(graph):
+            kwargs["name"] = "depthwise_kernel"
+        return original(layer, *args, **kwargs)
+
+    return add_weight
 
 
 def _is_in(graph: tf.Graph) -> bool:

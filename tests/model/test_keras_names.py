@@ -96,6 +96,30 @@ def test_names_are_those_of_layers_and_not_of_their_calls(build, tmp_path):
         assert np.isfinite(trained.evaluate(input_fn, steps=1)["loss"])
 
 
+def test_a_network_of_keras_has_the_variables_that_it_had_on_2_15(tmp_path):
+    """`applications.MobileNet` has unnamed layers of its own, depthwise ones and a Dropout."""
+
+    def model_fn(features, labels, mode):
+        net = keras.applications.MobileNet((32, 32, 3), 0.25, weights=None, classes=2)
+        loss = tf.reduce_mean(net(tf.ones([1, 32, 32, 3])))
+        train_op = V1.train.get_global_step().assign_add(1)
+        return est.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    with est.Estimator(model_fn, tmp_path) as trained:
+        trained.train(input_fn, steps=1)
+        names = set(trained.get_variable_names())
+    # As listed by TensorFlow 2.15.1, with the global step.
+    norms = ["conv1_bn", *(f"conv_{kind}_{i}_bn" for i in range(1, 14) for kind in ("dw", "pw"))]
+    parts = ("gamma", "beta", "moving_mean", "moving_variance")
+    assert names == {
+        *("global_step", "conv1/kernel", "conv_preds/kernel", "conv_preds/bias"),
+        *(f"{norm}/{part}" for norm in norms for part in parts),
+        *(f"conv_dw_{i}/depthwise_kernel" for i in range(1, 14)),
+        *(f"conv_pw_{i}/kernel" for i in range(1, 14)),
+        "seed_generator/seed_generator_state",  # Of Keras 3 alone; it may be missing.
+    }
+
+
 def test_no_weights_are_exchanged_if_training_alone_has_a_layer_of_the_same_name(tmp_path):
     """The names are fc, fc_1 and fc_2: those of the heads are not for what was added before."""
 

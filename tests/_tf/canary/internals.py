@@ -338,6 +338,7 @@ INTERNALS = {
         "keras.src.backend:Variable._initialize",
         "keras.src.backend.common.name_scope:current_path",
         "keras.src.models.sequential:Sequential",
+        "keras.src.layers.convolutional.base_depthwise_conv:BaseDepthwiseConv.add_weight",
     ),
     "tf_keras_names_by_thread": ("tf_keras.src.backend:get_default_graph_uid_map",),
     # optimizers.py

@@ -447,9 +447,11 @@ def variables_and_ops_of_keras_have_the_names_of_tf_keras():
         models = [built, Model(inside), keras.layers.Dense(1)]
         assert all(model(tf.ones([1, 1])).shape == [1, 1] for model in models)
         names = [v.value.name for model in models for v in model.weights if v.name == "kernel"]
+        keras.layers.DepthwiseConv1D(1)(tf.ones([1, 1, 1]))
     inner = ["model/inside/dense_1/kernel:0", "model/inside/last/kernel:0"]
     assert names == ["dense/kernel:0", *inner, "dense_2/kernel:0"]
     assert graph.get_operation_by_name("dense_2/MatMul")
+    assert graph.get_operation_by_name("depthwise_conv1d/depthwise_kernel")
 
 
 @checks("tf_keras_names_by_thread")
