@@ -267,7 +267,7 @@ def keras_additions_in_one_op() -> Patch:
     def in_one_op(original: Callable, *, change: Callable, result: Callable) -> Callable:
         @functools.wraps(original)
         def method(variable: Any, value: Any) -> Any:
-            wrapped = variable._value  # `value` is a tensor of another dtype in mixed precision.
+            wrapped = variable._value  # In mixed precision, `variable.value` is a cast tensor.
             if tf.executing_eagerly() or is_stateless() or wrapped is None:
                 return original(variable, value)
             changed = result(variable, value)

@@ -73,8 +73,8 @@ def _with_scopes_of_tf_keras(
 ) -> Callable:
     """Wraps how a name scope is entered.
 
-    `scope_by_frame` has, for the stack frame of each call of a layer that is being built, the scope
-    that it was built in; frames of builds that failed stay there until the patch ends.
+    `scope_by_frame` maps the stack frame of a layer's call to the scope that the layer was built
+    in, for the second scope of that call. If a call opens no second one, its frame stays there.
     """
     state = sys.modules["keras.src.backend.common.global_state"]
     sequential = sys.modules["keras.src.models.sequential"].Sequential

@@ -140,10 +140,8 @@ class FailureNotices:
     def _find_failed(self, failures: Mapping[_Task, bytes]) -> tuple[str, str] | None:
         """Returns the name of a worker whose training has failed, and its error; or None."""
         notices = {task: text.partition(b"\n") for task, text in failures.items()}
-        for is_it in (
-            self._is_this,
-            self._concerns_this,
-        ):  # First what was said of this one itself.
+        # A notice that names this training counts before one of a later training.
+        for is_it in (self._is_this, self._concerns_this):
             for task, (training, _, what) in notices.items():
                 if is_it(training):
                     return task_name(*task), what.decode()

@@ -139,9 +139,7 @@ def take_out(parts: Sequence[tf.Variable]) -> None:
         collection[:] = [v for v in collection if ids.isdisjoint(map(id, _tf.copies(v)))]
 
 
-def place_metric_variables(
-    variables: Sequence[tf.Variable], specs: Sequence[EstimatorSpec]
-) -> None:
+def place_metrics(variables: Sequence[tf.Variable], specs: Sequence[EstimatorSpec]) -> None:
     """Makes each variable of a Keras 3 metric global or local that is neither so far.
 
     Those that the results of an evaluation read are global: training may have saved them. So are

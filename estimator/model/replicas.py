@@ -28,12 +28,7 @@ from estimator.model.failure_hints import (
 )
 from estimator.model.outside_values import OutsideValues
 from estimator.model.precision import compiling, computing_in
-from estimator.model.reduction import (
-    keep_local,
-    keep_metrics_local,
-    place_metric_variables,
-    take_out,
-)
+from estimator.model.reduction import keep_local, keep_metrics_local, place_metrics, take_out
 from estimator.model.scaffold import build_scaffold
 from estimator.model.variable_names import marking_get_variable, without_mark
 from estimator.randomness.seed import python_seed
@@ -238,7 +233,7 @@ def build_replicas(
     apart = set(saver_ops)
     for replica in replicas:
         keep_metrics_local(replica.spec.eval_metric_ops)
-    place_metric_variables(watch.metric_variables, [replica.spec for replica in replicas])
+    place_metrics(watch.metric_variables, [replica.spec for replica in replicas])
     return Replicas(
         outputs=replicas,
         new_ops=[op for op in watch.new_ops() if op not in apart],

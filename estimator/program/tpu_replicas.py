@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from estimator import _tf
 from estimator.model.precision import computing_in
-from estimator.model.reduction import place_metric_variables
+from estimator.model.reduction import place_metrics
 from estimator.model.replicas import (
     Model,
     Replica,
@@ -72,7 +72,7 @@ def build_program(
         features, labels = _filled(batches[0], tensors)
         with watching_variables(mode) as watch, _tf.replica_reaches_outer_graphs():
             replica = _call(model, features, labels, mode)
-            place_metric_variables(watch.metric_variables, [replica.spec])
+            place_metrics(watch.metric_variables, [replica.spec])
             done = finish(replica.spec, watch)
         made.append(_leave(replica, mode, done, summaries))
         return _tensors_in(made[-1].given)

@@ -555,6 +555,31 @@ def test_a_host_call_that_reads_the_global_step_gets_what_the_step_leaves(loop, 
     assert steps == list(range(1, 21))
 
 
+@LOOPS
+def test_a_host_call_sees_no_weights_of_a_step_that_is_reverted(loop, tmp_path):
+    seen = []
+
+    def host_fn(features):
+        keep = lambda w: (seen.append(float(w)), np.int64(0))[1]  # noqa: E731
+        with V1.variable_scope("", reuse=True):
+            return tf.numpy_function(keep, [V1.get_variable("w")], tf.int64, stateful=True)
+
+    def model_fn(features, labels, mode, params):
+        w = V1.get_variable("w", [], initializer=V1.zeros_initializer())
+        value = tf.reduce_sum(tf.cast(features, tf.float32))
+        loss = w * tf.where(tf.equal(value, 2), np.nan, 1.0)
+        optimizer = V1.train.GradientDescentOptimizer(1.0)
+        train_op = optimizer.minimize(loss, V1.train.get_global_step())
+        host_call = (host_fn, [features])
+        return est.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, host_call=host_call)
+
+    config = est.tpu.RunConfig(est.tpu.TPUConfig(loop), nan_policy="skip")
+    model = est.tpu.TPUEstimator(model_fn, str(tmp_path), config, train_batch_size=1)
+    with model:
+        model.train(lambda params: numbers(5, 1))
+    assert seen == [-1, -2, -2, -3, -4]
+
+
 def test_what_a_host_call_writes_is_in_its_file_when_the_call_returns(tmp_path):
     def model_fn(features, labels, mode, params):
         def write(x):

@@ -256,3 +256,14 @@ def test_no_training_replaces_the_events_of_one_of_the_same_second(tmp_path):
             model.train(numbers(None), [est.CheckpointSaverHook(str(tmp_path), 10)], steps=1)
     steps = [step for step, tag, _ in events(tmp_path) if tag == "number"]
     assert sorted(steps) == list(range(1, 9))
+
+
+def test_a_hook_with_a_directory_of_its_own_records_the_graph_there(tmp_path):
+    own = tmp_path / "own"
+    hook = est.StepCounterHook(every_n_steps=1, output_dir=str(own))
+    with make(tmp_path / "model", 1) as trained:
+        trained.train(numbers(), [hook], steps=2)
+    (path,) = own.iterdir()
+    written = list(v1.train.summary_iterator(str(path)))
+    assert any(event.graph_def for event in written)
+    assert any(event.meta_graph_def for event in written)

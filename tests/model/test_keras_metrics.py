@@ -185,6 +185,31 @@ def test_what_training_has_counted_and_saved_is_there_in_other_modes(strategy, t
         np.testing.assert_allclose(list(model.predict(input_fn)), NUMBERS - value)
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
+def test_a_hook_of_an_evaluation_gets_what_training_has_counted(strategy, tmp_path):
+    values = []
+
+    def model_fn(features, mode):
+        seen = keras.metrics.Mean(name="seen")
+        if mode == est.ModeKeys.TRAIN:
+            seen.update_state(features)
+        hook = V1.train.FinalOpsHook(seen.result())
+        values.append(lambda: hook.final_ops_values)
+        return est.EstimatorSpec(
+            mode,
+            loss=tf.square(V1.get_variable("w", [])),
+            train_op=V1.train.get_global_step().assign_add(1),
+            evaluation_hooks=[hook],
+        )
+
+    with est.Estimator(model_fn, tmp_path, est.RunConfig(**strategy)) as model:
+        model.train(input_fn, steps=1)
+        values.clear()
+        model.evaluate(input_fn)
+    expected = np.mean(NUMBERS[: 2 * strategy.get("num_replicas", 1)])
+    assert values[0]() == pytest.approx(expected)
+
+
 def test_a_value_between_the_updates_of_two_metrics_counts_no_batch_again(tmp_path):
     def model_fn(features, mode):
         metrics = {}
