@@ -166,7 +166,7 @@ def place_metrics(variables: Sequence[tf.Variable], specs: Sequence[EstimatorSpe
 
 
 def _ops_of_results(spec: EstimatorSpec) -> Iterator[tf.Operation]:
-    """Yields the ops of the loss, of pairs and of all that uses variables of Keras metrics."""
+    """Yields the ops of the loss, of pairs, and of all uses of the variables of Keras metrics."""
     results = [spec.loss]
     for metric in spec.eval_metric_ops.values():
         if isinstance(metric, tuple | list):
